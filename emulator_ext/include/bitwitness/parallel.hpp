@@ -1,0 +1,46 @@
+// A fork-join loop: work items are independent, so any thread count gives the same bits.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "bitwitness/fpenv.hpp"
+
+namespace bitwitness {
+
+// Calls body(i) once for each i in [0, items), on up to `threads` threads (1 runs inline).
+// The first exception thrown by a body is rethrown here after all threads have joined.
+template <class Body>
+void parallel_for(int threads, std::int64_t items, Body&& body) {
+    const auto workers = std::min<std::int64_t>(std::max(threads, 1), items);
+    if (workers <= 1) {
+        require_ieee_environment();
+        for (std::int64_t i = 0; i < items; ++i) body(i);
+        return;
+    }
+    std::atomic<std::int64_t> next{0};
+    std::exception_ptr failure;
+    std::mutex failure_lock;
+    auto run = [&] {
+        try {
+            require_ieee_environment();
+            for (std::int64_t i = next++; i < items; i = next++) body(i);
+        } catch (...) {
+            const std::scoped_lock guard(failure_lock);
+            if (!failure) failure = std::current_exception();
+            next = items;
+        }
+    };
+    std::vector<std::thread> pool;
+    for (std::int64_t w = 1; w < workers; ++w) pool.emplace_back(run);
+    run();
+    for (auto& t : pool) t.join();
+    if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace bitwitness
