@@ -1,0 +1,1 @@
+"""Ray actors, the train and audit jobs, and the command line."""

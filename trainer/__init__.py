@@ -1,0 +1,1 @@
+"""The training side: pinned operators, model, data, the step and its recorder."""

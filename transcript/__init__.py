@@ -1,0 +1,1 @@
+"""What trainer and verifier must agree on, and nothing else."""

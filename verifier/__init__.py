@@ -1,0 +1,1 @@
+"""The auditing side: challenge, replay, verdicts, fraud proofs and reports."""
