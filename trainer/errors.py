@@ -1,0 +1,42 @@
+"""The trainer's errors.
+
+TrainerError
+|-- ConfigError      E_CONFIG       a run's configuration is not one that can be trained
+|-- DataError        E_DATA         the corpus is missing, unreadable or too small
+|-- GraphError       E_GRAPH        an operator or view outside the pinned set, or a document that is no graph
+`-- DivergenceError  E_DIVERGENCE   a re-executed step, or another rank, gave other bits
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TrainerError(Exception):
+    """Base of all errors this package raises on purpose."""
+
+    code: ClassVar[str] = "E_TRAINER"
+
+
+class ConfigError(TrainerError):
+    """The configuration is malformed or asks for something that does not exist."""
+
+    code = "E_CONFIG"
+
+
+class DataError(TrainerError):
+    """The corpus cannot be read or has too few tokens for one batch."""
+
+    code = "E_DATA"
+
+
+class GraphError(TrainerError):
+    """The step uses something outside the pinned set, or a graph document is malformed."""
+
+    code = "E_GRAPH"
+
+
+class DivergenceError(TrainerError):
+    """Two executions that must agree to the bit do not."""
+
+    code = "E_DIVERGENCE"

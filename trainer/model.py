@@ -1,0 +1,127 @@
+"""A decoder-only transformer over bytes, written over the pinned operators.
+
+Parameters are a flat mapping of names to tensors; the model is a function of them. Weights
+are stored [in, out], so a projection is `x @ W` with no transpose.
+
+Shape suffixes: B batch, T time, D model width, H heads, K head size, F feed-forward hidden
+width, V vocabulary; N is B*T, and a trailing 2 or 3 is a stack of that many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trainer import ops
+from trainer.config import ModelConfig, NumericsConfig
+
+Parameters = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterSpec:
+    """Name, shape and initialisation of one parameter tensor."""
+
+    name: str
+    shape: tuple[int, ...]
+    # Standard deviation of the uniform initial values; 0 means all ones (norm weights).
+    fan_in: int
+
+
+def parameter_specs(model: ModelConfig) -> Iterator[ParameterSpec]:
+    """Yield every parameter in committed order."""
+    d, f, v = model.width, model.hidden, model.vocab
+
+    def norm(name: str) -> ParameterSpec:
+        return ParameterSpec(name=name, shape=(d,), fan_in=0)
+
+    def matrix(name: str, rows: int, columns: int) -> ParameterSpec:
+        return ParameterSpec(name=name, shape=(rows, columns), fan_in=rows)
+
+    yield ParameterSpec(name="embedding", shape=(v, d), fan_in=d)
+    for i in range(model.layers):
+        yield norm(f"layer{i}.attention_norm")
+        yield matrix(f"layer{i}.qkv", d, 3 * d)
+        yield matrix(f"layer{i}.attention_out", d, d)
+        yield norm(f"layer{i}.mlp_norm")
+        yield matrix(f"layer{i}.gate_up", d, 2 * f)
+        yield matrix(f"layer{i}.down", f, d)
+    yield norm("final_norm")
+    yield matrix("head", d, v)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transformer:
+    """The forward pass; holds no tensors of its own.
+
+    Attributes:
+        model: the sizes.
+        numerics: profile and architecture that every GEMM runs with.
+    """
+
+    model: ModelConfig
+    numerics: NumericsConfig
+
+    def loss(
+        self, parameters: Parameters, constants: Parameters, tokens_BT: Tensor, targets_BT: Tensor
+    ) -> Tensor:
+        """Return the mean next-byte cross entropy in nats, f32 []."""
+        logits_NV = self.logits(parameters, constants, tokens_BT)
+        return ops.cross_entropy(logits_NV, targets_BT.reshape(-1))
+
+    def logits(self, parameters: Parameters, constants: Parameters, tokens_BT: Tensor) -> Tensor:
+        """Return the unnormalised next-byte scores, f32 [B*T, V]."""
+        batch, time = tokens_BT.shape
+        x_ND = ops.embedding(tokens_BT.reshape(-1), parameters["embedding"])
+        for i in range(self.model.layers):
+            h_ND = self._norm(x_ND, parameters[f"layer{i}.attention_norm"])
+            x_ND = x_ND + self._attention(h_ND, parameters, constants, i, (batch, time))
+            h_ND = self._norm(x_ND, parameters[f"layer{i}.mlp_norm"])
+            x_ND = x_ND + self._mlp(h_ND, parameters, i)
+        h_ND = self._norm(x_ND, parameters["final_norm"])
+        return self._matmul(h_ND, parameters["head"])
+
+    def _matmul(self, a: Tensor, b: Tensor) -> Tensor:
+        return ops.gemm(a, b, self.numerics.profile, self.numerics.arch)
+
+    def _norm(self, x_ND: Tensor, weight_D: Tensor) -> Tensor:
+        return ops.rmsnorm(x_ND, weight_D, float(self.model.norm_eps))[0]
+
+    def _mlp(self, h_ND: Tensor, parameters: Parameters, layer: int) -> Tensor:
+        gate_up_N2F = self._matmul(h_ND, parameters[f"layer{layer}.gate_up"])
+        return self._matmul(ops.swiglu(gate_up_N2F), parameters[f"layer{layer}.down"])
+
+    def _attention(
+        self,
+        h_ND: Tensor,
+        parameters: Parameters,
+        constants: Parameters,
+        layer: int,
+        batch_time: tuple[int, int],
+    ) -> Tensor:
+        batch, time = batch_time
+        heads, size = self.model.heads, self.model.head_size
+        cos, sin = constants["rope_cos"], constants["rope_sin"]
+        qkv_N3D = self._matmul(h_ND, parameters[f"layer{layer}.qkv"])
+        qkv_BHTK = [
+            part.permute(0, 2, 1, 3)
+            for part in qkv_N3D.view(batch, time, 3, heads, size).unbind(2)
+        ]
+        q_BHTK = ops.rope(qkv_BHTK[0], cos, sin, inverse=False)
+        k_BHTK = ops.rope(qkv_BHTK[1], cos, sin, inverse=False)
+        scores_BHTT = self._matmul(q_BHTK, k_BHTK.transpose(-1, -2))
+        p_BHTT = ops.causal_softmax(scores_BHTT, size**-0.5)
+        o_BHTK = self._matmul(p_BHTT, qkv_BHTK[2])
+        o_ND = o_BHTK.permute(0, 2, 1, 3).reshape(batch * time, heads * size)
+        return self._matmul(o_ND, parameters[f"layer{layer}.attention_out"])
+
+
+def as_parameters(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the parameters of a state mapping, by their own names."""
+    prefix = "params/"
+    return {name[len(prefix) :]: t for name, t in state.items() if name.startswith(prefix)}
+
+

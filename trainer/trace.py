@@ -1,0 +1,201 @@
+"""Derive the step graph by running the step on fake tensors under a dispatch mode.
+
+Every operator that torch dispatches, forward and backward, passes through the mode. Pinned
+operators (namespace `bitwitness`) and a short list of bit-safe torch operators become
+nodes; views are folded into the references of the nodes that read them; everything else is
+refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from trainer.config import RunConfig
+from trainer.constants import SCALAR_NAMES, step_constants
+from trainer.errors import GraphError
+from trainer.graph import F32, Argument, Kind, Node, Ref, StepGraph, Value
+from trainer.step import batch_shapes, state_shapes, training_step
+
+_aten = torch.ops.aten
+
+# Same storage, other strides: no arithmetic, so no node.
+VIEWS = frozenset({
+    _aten.alias.default, _aten.detach.default, _aten.expand.default, _aten.permute.default,
+    _aten.select.int, _aten.slice.Tensor, _aten.squeeze.dim, _aten.t.default,
+    _aten.transpose.int, _aten.unbind.int, _aten.unsqueeze.default, _aten.view.default,
+    _aten._unsafe_view.default,
+})  # fmt: skip
+
+# torch's own kernels whose every output bit IEEE 754 or copying fixes (NUMERICS 3).
+BIT_SAFE: Mapping[str, Callable[..., Tensor]] = {
+    "aten::add": torch.add,
+    "aten::mul": torch.mul,
+    "aten::cat": torch.cat,
+    "aten::stack": torch.stack,
+    "aten::clone": torch.clone,
+}
+
+_DTYPES = {torch.float32: "f32", torch.int32: "i32"}
+
+
+def derive_graph(config: RunConfig) -> StepGraph:
+    """Return the step graph of a configuration; needs no data and allocates none.
+
+    Raises:
+        GraphError: the step uses an operator outside the pinned and the bit-safe set.
+    """
+    with FakeTensorMode():
+        tracer = _Tracer()
+        state = tracer.inputs("state", state_shapes(config), torch.float32)
+        batch = tracer.inputs("batch", batch_shapes(config), torch.int32)
+        shapes = {n: a.shape for n, a in step_constants(config.model, config.train.world).items()}
+        constants = tracer.inputs("constant", shapes, torch.float32)
+        scalars = tracer.inputs("scalars", {"scalars": (len(SCALAR_NAMES),)}, torch.float32)
+        with tracer:
+            after, metrics = training_step(config, state, batch, constants, scalars["scalars"])
+        return tracer.finish(list(after.values()), metrics, config.train.world)
+
+
+class _Tracer(TorchDispatchMode):
+    """Records each dispatched operator against the storages it reads and writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._values: list[Value] = []
+        self._nodes: list[Node] = []
+        self._by_storage: dict[int, int] = {}
+        # Keeps storages alive: a freed one could lend its address to another value.
+        self._alive: list[Tensor] = []
+
+    def inputs(
+        self, kind: Kind, shapes: Mapping[str, Sequence[int]], dtype: torch.dtype
+    ) -> dict[str, Tensor]:
+        """Declare inputs of one kind as fake tensors."""
+        tensors = {name: torch.empty(tuple(shape), dtype=dtype) for name, shape in shapes.items()}
+        for name, tensor in tensors.items():
+            self._declare(tensor, name, kind)
+        return tensors
+
+    def finish(
+        self, state_after: Sequence[Tensor], metrics: Mapping[str, Tensor], world: int
+    ) -> StepGraph:
+        """Close the trace: choose what the arena holds and return the graph."""
+        named = {name: self._whole(tensor) for name, tensor in metrics.items()}
+        return StepGraph(
+            values=tuple(self._values),
+            nodes=tuple(self._nodes),
+            state_after=tuple(self._whole(tensor) for tensor in state_after),
+            metrics=named,
+            committed=_committed(self._values, self._nodes, named, world),
+        )
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run one operator on fake tensors and record it."""
+        result = func(*args, **(kwargs or {}))
+        if func in VIEWS:
+            return result
+        name = func._schema.name
+        if func.namespace != "bitwitness" and not _bit_safe(func, args, kwargs or {}):
+            msg = f"operator {func} is outside the pinned set and the bit-safe list"
+            raise GraphError(msg)
+        outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+        arguments = tuple(self._argument(name, a) for a in args)
+        first = len(self._values)
+        index, short = len(self._nodes), name.split("::")[1]
+        for position, tensor in enumerate(outputs):
+            suffix = f".{position}" if len(outputs) > 1 else ""
+            self._declare(tensor, f"{index:04d}.{short}{suffix}", "computed")
+        ids = tuple(range(first, len(self._values)))
+        self._nodes.append(Node(op=name, arguments=arguments, outputs=ids))
+        return result
+
+    def _declare(self, tensor: Tensor, name: str, kind: Kind) -> None:
+        storage = tensor.untyped_storage()._cdata
+        if storage in self._by_storage or not tensor.is_contiguous() or tensor.storage_offset():
+            msg = f"value {name} is not a fresh contiguous tensor"
+            raise GraphError(msg)
+        self._by_storage[storage] = len(self._values)
+        self._alive.append(tensor)
+        self._values.append(
+            Value(
+                id=len(self._values),
+                name=name,
+                dtype=_DTYPES[tensor.dtype],  # type: ignore[arg-type]  # keys are the literals
+                shape=tuple(tensor.shape),
+                kind=kind,
+            )
+        )
+
+    def _ref(self, op: str, tensor: Tensor) -> Ref:
+        value = self._by_storage.get(tensor.untyped_storage()._cdata)
+        if value is None:
+            msg = f"operator {op} reads a tensor that no operator or input of the step produced"
+            raise GraphError(msg)
+        return Ref(
+            value=value,
+            shape=tuple(tensor.shape),
+            stride=tuple(tensor.stride()),
+            offset=int(tensor.storage_offset()),
+        )
+
+    def _whole(self, tensor: Tensor) -> int:
+        ref = self._ref("output", tensor)
+        if ref.shape != self._values[ref.value].shape or ref.offset:
+            msg = f"output {self._values[ref.value].name} is a part of a value, not a value"
+            raise GraphError(msg)
+        return ref.value
+
+    def _argument(self, op: str, argument: Any) -> Argument:
+        match argument:
+            case Tensor():
+                return self._ref(op, argument)
+            case list() | tuple():
+                return tuple(self._ref(op, tensor) for tensor in argument)
+            case float():
+                return F32.of(argument)
+            case bool() | int() | str() | None:
+                return argument
+            case _:
+                msg = f"operator {op}: argument {argument!r} has no place in a graph"
+                raise GraphError(msg)
+
+
+def _bit_safe(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether this call of a torch operator has bits that IEEE 754 or copying fixes."""
+    if func in {_aten.add.Tensor, _aten.mul.Tensor}:
+        a, b = args[0], args[1]
+        plain = isinstance(b, Tensor) and len(args) == 2 and not kwargs
+        return plain and a.dtype == b.dtype == torch.float32 and a.shape == b.shape
+    if func is _aten.clone.default:
+        return set(kwargs) <= {"memory_format"}
+    return func in {_aten.cat.default, _aten.stack.default} and not kwargs
+
+
+def _committed(
+    values: Sequence[Value], nodes: Sequence[Node], metrics: Mapping[str, int], world: int
+) -> tuple[int, ...]:
+    """Choose the arena's values: what a GEMM reads (unless an input), then what it writes.
+
+    A reduction over ranks is treated like a GEMM: with more than one rank each rank's
+    addend is an operand, so that the tree can be replayed.
+    """
+    gemms = [node for node in nodes if node.op == "bitwitness::gemm"]
+    reductions = [node for node in nodes if node.op == "bitwitness::all_reduce"]
+    outputs = [out for node in gemms for out in node.outputs]
+    readers = gemms + (reductions if world > 1 else [])
+    operands = [ref.value for node in readers for ref in node.refs()]
+    computed = [v for v in operands if values[v].kind == "computed" and v not in set(outputs)]
+    reduced = [out for node in reductions for out in node.outputs]
+    return tuple(dict.fromkeys([*computed, *outputs, *reduced, *metrics.values()]))
