@@ -1,0 +1,91 @@
+"""The challenge: a seed that nobody could foresee while the run could still be changed.
+
+    seed = SHA-256(domain || commitment digest || beacon || nonce)
+
+each part preceded by its length as 8 bytes, little-endian, so that no two different inputs
+are one byte string. The beacon keeps the trainer from grinding commitments until the sample
+is kind to it, and keeps the auditor from choosing the sample; the verifier's nonce binds the
+result to one verifier, and protects against a trainer even if there is no beacon.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+
+from verifier.beacon import Beacon
+from verifier.errors import OptionError
+
+DOMAIN = b"bitwitness/challenge/v1"
+NONCE_BYTES = 32
+MAX_NONCE_BYTES = 64
+_COMMITMENT_ALONE = (
+    "The steps were drawn from the commitment alone, without a beacon and without a nonce: the "
+    "trainer could have tried commitments until the draw suited it."
+)
+_NONCE_ALONE = (
+    "There was no public beacon: that the draw was not foreseen rests on the verifier's nonce "
+    "alone, and that it was not chosen rests on the verifier."
+)
+_UNDATED = "It was not checked that the beacon is younger than the commitment."
+_DRAND = (
+    "The drand round's BLS signature was not verified: compare its randomness with the network's."
+)
+_HEX = re.compile(r"(?:[0-9a-f]{2})*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Challenge:
+    """What was drawn from what: all that is needed to draw it again.
+
+    Attributes:
+        commitment_digest: SHA-256 of the commitment envelope's file, 32 bytes.
+        beacon: public randomness, or none.
+        nonce: the verifier's own randomness; empty if there is none.
+
+    """
+
+    commitment_digest: bytes
+    beacon: Beacon
+    nonce: bytes
+
+    @property
+    def seed(self) -> bytes:
+        """The seed, 32 bytes."""
+        return derive_seed(self.commitment_digest, self.beacon.value, self.nonce)
+
+    def caveat(self) -> str:
+        """Say what this seed does not protect against, in one sentence."""
+        if not self.beacon.value and not self.nonce:
+            return _COMMITMENT_ALONE
+        if not self.beacon.value:
+            return _NONCE_ALONE
+        return _DRAND if self.beacon.kind == "drand" else _UNDATED
+
+
+def derive_seed(commitment_digest: bytes, beacon: bytes, nonce: bytes) -> bytes:
+    """Return SHA-256 over the length-prefixed domain and parts, 32 bytes."""
+    digest = hashlib.sha256()
+    for part in (DOMAIN, commitment_digest, beacon, nonce):
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.digest()
+
+
+def fresh_nonce() -> bytes:
+    """Return 32 random bytes from the operating system."""
+    return os.urandom(NONCE_BYTES)
+
+
+def nonce_from_hex(text: str) -> bytes:
+    """Read a nonce from lower-case hex of at most 64 bytes; empty means none.
+
+    Raises:
+        OptionError: anything else.
+
+    """
+    if not _HEX.fullmatch(text) or len(text) > 2 * MAX_NONCE_BYTES:
+        raise OptionError(f"a nonce is lower-case hex of at most {MAX_NONCE_BYTES} bytes")
+    return bytes.fromhex(text)
