@@ -31,5 +31,5 @@ def tiny_document(**sections: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def tiny() -> RunConfig:
-    """The tiny configuration: a step takes milliseconds."""
+    """Give the tiny configuration: a step takes milliseconds."""
     return RunConfig.from_document(TINY)

@@ -15,9 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from trainer.errors import ConfigError
 
-Architecture = Literal[
-    "volta", "turing", "ampere", "ada", "hopper", "blackwell", "rtx_blackwell"
-]
+Architecture = Literal["volta", "turing", "ampere", "ada", "hopper", "blackwell", "rtx_blackwell"]
 Profile = Literal["heal", "bf16", "fp32"]
 
 # Sizes beyond these are refused before anything is derived from them: an auditor reads
@@ -141,6 +139,7 @@ class RunConfig(_Section):
 
         Raises:
             ConfigError: one line naming the file, the field and the fault.
+
         """
         try:
             return cls.model_validate(document)

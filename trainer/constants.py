@@ -39,9 +39,7 @@ def step_scalars(optim: OptimConfig, steps: int, step: int) -> NDArray[np.float3
             progress = mpmath.mpf(step - optim.warmup_steps) / span
             floor = _mpf(optim.final_fraction)
             rate = peak * (floor + (1 - floor) * (1 + mpmath.cospi(progress)) / 2)
-        corrections = [
-            1 / (1 - _mpf(beta) ** (step + 1)) for beta in (optim.beta1, optim.beta2)
-        ]
+        corrections = [1 / (1 - _mpf(beta) ** (step + 1)) for beta in (optim.beta1, optim.beta2)]
         values = [float(value) for value in (rate, *corrections)]
     return np.array(values, dtype=np.float64).astype(np.float32)
 

@@ -36,6 +36,7 @@ def load_corpus(data: DataConfig) -> Tokens:
 
     Raises:
         DataError: nothing readable is there.
+
     """
     root = _stdlib() if data.source == "stdlib" else Path(data.source)
     chunks: list[bytes] = []
@@ -75,11 +76,10 @@ def batch_at(
 
     Raises:
         DataError: fewer tokens than one window needs.
+
     """
-    batch, context = config.train.batch, config.model.context
     starts = window_starts(len(tokens), root, config, step, rank)
-    windows = tokens[starts[:, None] + np.arange(context + 1)].astype(np.int32)
-    assert windows.shape == (batch, context + 1)
+    windows = tokens[starts[:, None] + np.arange(config.model.context + 1)].astype(np.int32)
     return {
         "tokens": np.ascontiguousarray(windows[:, :-1]),
         "targets": np.ascontiguousarray(windows[:, 1:]),

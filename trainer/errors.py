@@ -3,7 +3,7 @@
 TrainerError
 |-- ConfigError      E_CONFIG       a run's configuration is not one that can be trained
 |-- DataError        E_DATA         the corpus is missing, unreadable or too small
-|-- GraphError       E_GRAPH        an operator or view outside the pinned set, or a document that is no graph
+|-- GraphError       E_GRAPH        an operator outside the pinned set, or inputs that do not fit
 `-- DivergenceError  E_DIVERGENCE   a re-executed step, or another rank, gave other bits
 """
 
@@ -31,7 +31,7 @@ class DataError(TrainerError):
 
 
 class GraphError(TrainerError):
-    """The step uses something outside the pinned set, or a graph document is malformed."""
+    """The step uses something outside the pinned set, or inputs do not fit the graph."""
 
     code = "E_GRAPH"
 

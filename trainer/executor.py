@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import trainer.ops  # noqa: F401  # registers torch.ops.bitwitness
+import trainer.ops  # registers torch.ops.bitwitness
 from trainer.errors import GraphError
 from trainer.graph import F32, Argument, Node, Ref, StepGraph, Value
 from trainer.trace import BIT_SAFE
@@ -43,6 +43,7 @@ def execute(
     Raises:
         GraphError: an input is missing or has another shape or dtype than declared.
         emulator_ext.errors.NonFiniteError: an operator met or made NaN or Inf.
+
     """
     tensors = _bind(graph, {**state, **batch, **constants, "scalars": scalars})
     committed = set(graph.committed)

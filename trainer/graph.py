@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from transcript.canonical import canonical_bytes
+from transcript import canonical
 from transcript.layout import Layout
 
 FORMAT = "bitwitness/step-graph/v1"
@@ -93,6 +93,7 @@ class StepGraph:
         metrics: metric name to value id.
         committed: ids of the values in the arena, in arena order: GEMM operands, GEMM
             outputs, reduced gradients, metrics.
+
     """
 
     values: tuple[Value, ...]
@@ -150,7 +151,7 @@ class StepGraph:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the canonical document, lower-case hex."""
-        return hashlib.sha256(canonical_bytes(self.document())).hexdigest()
+        return hashlib.sha256(canonical.dumps(self.document())).hexdigest()
 
 
 def _argument_document(argument: Argument) -> Any:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from trainer import ops
@@ -60,6 +59,7 @@ class Transformer:
     Attributes:
         model: the sizes.
         numerics: profile and architecture that every GEMM runs with.
+
     """
 
     model: ModelConfig
@@ -107,8 +107,7 @@ class Transformer:
         cos, sin = constants["rope_cos"], constants["rope_sin"]
         qkv_N3D = self._matmul(h_ND, parameters[f"layer{layer}.qkv"])
         qkv_BHTK = [
-            part.permute(0, 2, 1, 3)
-            for part in qkv_N3D.view(batch, time, 3, heads, size).unbind(2)
+            part.permute(0, 2, 1, 3) for part in qkv_N3D.view(batch, time, 3, heads, size).unbind(2)
         ]
         q_BHTK = ops.rope(qkv_BHTK[0], cos, sin, inverse=False)
         k_BHTK = ops.rope(qkv_BHTK[1], cos, sin, inverse=False)
@@ -123,5 +122,3 @@ def as_parameters(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the parameters of a state mapping, by their own names."""
     prefix = "params/"
     return {name[len(prefix) :]: t for name, t in state.items() if name.startswith(prefix)}
-
-

@@ -48,6 +48,7 @@ def training_step(
 
     Returns:
         The state after, in the order of `state`, and the metrics: f32 [] each.
+
     """
     parameters = {name: p.requires_grad_() for name, p in as_parameters(state).items()}
     model = Transformer(model=config.model, numerics=config.numerics)
@@ -56,9 +57,7 @@ def training_step(
     with torch.no_grad():
         flat = torch.cat([g.reshape(-1) for g in gradients])
         reduced = ops.all_reduce(flat, config.train.world)
-        norm, clip = ops.clip_coefficient(
-            ops.sum_squares(reduced), float(config.optim.clip_norm)
-        )
+        norm, clip = ops.clip_coefficient(ops.sum_squares(reduced), float(config.optim.clip_norm))
         after = _update(config.optim, state, reduced, clip, scalars)
     return after, {"loss": loss.detach(), "grad_norm": norm}
 

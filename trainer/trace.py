@@ -49,6 +49,7 @@ def derive_graph(config: RunConfig) -> StepGraph:
 
     Raises:
         GraphError: the step uses an operator outside the pinned and the bit-safe set.
+
     """
     with FakeTensorMode():
         tracer = _Tracer()

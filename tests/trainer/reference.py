@@ -54,9 +54,7 @@ class Reference:
         batch, time, width = h.shape
         shape = (batch, time, 3, self.config.model.heads, self.config.model.head_size)
         q, k, v = (h @ self.p[f"layer{layer}.qkv"]).view(shape).permute(2, 0, 3, 1, 4)
-        o = functional.scaled_dot_product_attention(
-            self._rope(q), self._rope(k), v, is_causal=True
-        )
+        o = functional.scaled_dot_product_attention(self._rope(q), self._rope(k), v, is_causal=True)
         return o.transpose(1, 2).reshape(batch, time, width) @ self.p[f"layer{layer}.attention_out"]
 
     def _rope(self, x: Tensor) -> Tensor:
