@@ -1,0 +1,67 @@
+// Compiled with -mavx2 -mfma; entered only after cpu.hpp has found both.
+#include <immintrin.h>
+
+#include "mma_kernel_body.hpp"
+
+namespace bitwitness {
+namespace {
+
+struct Avx2 {
+    static constexpr int lanes = 8;
+    using Floats = __m256;
+    using Ints = __m256i;
+    using Bytes = __m256i;
+
+    static Floats load(const float* p) { return _mm256_load_ps(p); }
+    static void store(float* p, Floats x) { _mm256_store_ps(p, x); }
+    static Floats broadcast(const float* p) { return _mm256_broadcast_ss(p); }
+    static Floats multiply(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
+    static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+    static Ints truncate(Floats x) { return _mm256_cvttps_epi32(x); }
+    // Rounds as MXCSR says.
+    static Floats convert(Ints x) { return _mm256_cvtepi32_ps(x); }
+    static Ints as_ints(Floats x) { return _mm256_castps_si256(x); }
+    static Floats as_floats(Ints x) { return _mm256_castsi256_ps(x); }
+
+    static Ints fill(std::int32_t x) { return _mm256_set1_epi32(x); }
+    static void store_ints(std::int32_t* p, Ints x) {
+        _mm256_store_si256(reinterpret_cast<__m256i*>(p), x);
+    }
+    static Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+    static Ints subtract(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
+    static Ints max(Ints a, Ints b) { return _mm256_max_epi32(a, b); }
+    static Ints bit_and(Ints a, Ints b) { return _mm256_and_si256(a, b); }
+    static Ints bit_or(Ints a, Ints b) { return _mm256_or_si256(a, b); }
+    static Ints bit_xor(Ints a, Ints b) { return _mm256_xor_si256(a, b); }
+    template <int kBits>
+    static Ints shift_left(Ints x) {
+        return _mm256_slli_epi32(x, kBits);
+    }
+    static bool any_negative(Ints x) { return _mm256_movemask_ps(_mm256_castsi256_ps(x)) != 0; }
+    // `lanes` bytes to as many 32-bit integers.
+    static Ints widen(const std::uint8_t* p) {
+        return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    }
+
+    static Bytes fill_bytes(std::uint8_t x) { return _mm256_set1_epi8(static_cast<char>(x)); }
+    static Bytes broadcast_bytes(std::uint32_t four) {
+        return _mm256_set1_epi32(static_cast<int>(four));
+    }
+    static Bytes load_bytes(const std::uint8_t* p) {
+        return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
+    }
+    static void store_bytes(std::uint8_t* p, Bytes x) {
+        _mm256_store_si256(reinterpret_cast<__m256i*>(p), x);
+    }
+    static Bytes subtract_saturating(Bytes a, Bytes b) { return _mm256_subs_epu8(a, b); }
+    static Bytes max_bytes(Bytes a, Bytes b) { return _mm256_max_epu8(a, b); }
+};
+
+}  // namespace
+
+const Kernels* avx2_kernels() {
+    static constexpr Kernels table = make_kernels<Avx2>();
+    return &table;
+}
+
+}  // namespace bitwitness

@@ -1,0 +1,14 @@
+// Compiled with -mavx512{f,bw,vl,dq}; entered only after cpu.hpp has found them.
+#include <immintrin.h>
+
+#include "mma_kernel_body.hpp"
+#include "mma_ops_avx512.hpp"
+
+namespace bitwitness {
+
+const Kernels* avx512_kernels() {
+    static constexpr Kernels table = make_kernels<Avx512>();
+    return &table;
+}
+
+}  // namespace bitwitness

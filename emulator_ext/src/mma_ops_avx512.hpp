@@ -1,0 +1,58 @@
+// The operations struct of AVX-512, in a header of its own so that a test can compile the
+// same text over an emulation of the intrinsics. Include the intrinsics first.
+#pragma once
+
+#include <cstdint>
+
+namespace bitwitness {
+namespace {
+
+struct Avx512 {
+    static constexpr int lanes = 16;
+    using Floats = __m512;
+    using Ints = __m512i;
+    using Bytes = __m512i;
+
+    static Floats load(const float* p) { return _mm512_load_ps(p); }
+    static void store(float* p, Floats x) { _mm512_store_ps(p, x); }
+    static Floats broadcast(const float* p) { return _mm512_set1_ps(*p); }
+    static Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+    static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+    static Ints truncate(Floats x) { return _mm512_cvttps_epi32(x); }
+    // Rounds as MXCSR says.
+    static Floats convert(Ints x) { return _mm512_cvtepi32_ps(x); }
+    static Ints as_ints(Floats x) { return _mm512_castps_si512(x); }
+    static Floats as_floats(Ints x) { return _mm512_castsi512_ps(x); }
+
+    static Ints fill(std::int32_t x) { return _mm512_set1_epi32(x); }
+    static void store_ints(std::int32_t* p, Ints x) { _mm512_store_si512(p, x); }
+    static Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+    static Ints subtract(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
+    static Ints max(Ints a, Ints b) { return _mm512_max_epi32(a, b); }
+    static Ints bit_and(Ints a, Ints b) { return _mm512_and_si512(a, b); }
+    static Ints bit_or(Ints a, Ints b) { return _mm512_or_si512(a, b); }
+    static Ints bit_xor(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
+    template <int kBits>
+    static Ints shift_left(Ints x) {
+        return _mm512_slli_epi32(x, kBits);
+    }
+    static bool any_negative(Ints x) {
+        return _mm512_cmplt_epi32_mask(x, _mm512_setzero_si512()) != 0;
+    }
+    // `lanes` bytes to as many 32-bit integers.
+    static Ints widen(const std::uint8_t* p) {
+        return _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
+    }
+
+    static Bytes fill_bytes(std::uint8_t x) { return _mm512_set1_epi8(static_cast<char>(x)); }
+    static Bytes broadcast_bytes(std::uint32_t four) {
+        return _mm512_set1_epi32(static_cast<int>(four));
+    }
+    static Bytes load_bytes(const std::uint8_t* p) { return _mm512_load_si512(p); }
+    static void store_bytes(std::uint8_t* p, Bytes x) { _mm512_store_si512(p, x); }
+    static Bytes subtract_saturating(Bytes a, Bytes b) { return _mm512_subs_epu8(a, b); }
+    static Bytes max_bytes(Bytes a, Bytes b) { return _mm512_max_epu8(a, b); }
+};
+
+}  // namespace
+}  // namespace bitwitness
