@@ -335,6 +335,9 @@ def _parse_entry(entry: object, file: str) -> tuple[str, str, list[int]]:
         raise MalformedError(f"a layout entry has exactly {sorted(keys)}", file=file)
     if not isinstance(entry["name"], str) or not isinstance(entry["dtype"], str):
         raise MalformedError("a layout entry's name or dtype is not a string", file=file)
-    if not isinstance(entry["shape"], list):
-        raise MalformedError("a layout entry's shape is not a list", file=file)
+    # type(), because true and 1 compare equal and only one of them is a number
+    if not isinstance(entry["shape"], list) or not (
+        type(entry["offset"]) is type(entry["first_leaf"]) is int
+    ):
+        raise MalformedError("a layout entry's shape or offset has a wrong type", file=file)
     return entry["name"], entry["dtype"], entry["shape"]

@@ -6,15 +6,31 @@ model; it is never repaired, coerced or serialised again before a signature or h
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from transcript import canonical
 from transcript.errors import MalformedError, VersionError
 
 MAX_WORLD: Final = 65_536
 RUN_ID: Final = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def utc_now() -> str:
+    """Return the present time as a document holds it: RFC 3339, UTC, whole seconds."""
+    return datetime.now(UTC).strftime(_TIME)
+
+
+def _check_time(text: str) -> str:
+    # formatted again, because the parser also takes what is not padded
+    if datetime.strptime(text, _TIME).replace(tzinfo=UTC).strftime(_TIME) != text:
+        raise ValueError("not RFC 3339 in UTC to the second")
+    return text
+
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 F32Bits = Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")]
@@ -24,9 +40,7 @@ Text = Annotated[str, Field(max_length=2000)]
 Count = Annotated[int, Field(ge=0, le=canonical.MAX_INTEGER)]
 Positive = Annotated[int, Field(ge=1, le=canonical.MAX_INTEGER)]
 Decimal = Annotated[str, Field(pattern=r"^[0-9]{1,20}(\.[0-9]{1,40})?(e-?[0-9]{1,4})?$")]
-Timestamp = Annotated[
-    str, Field(pattern=r"^[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9]Z$")
-]
+Timestamp = Annotated[str, AfterValidator(_check_time)]
 # JSON has lists and frozen models have tuples: this one conversion is let through strict mode
 Digests = Annotated[tuple[Digest, ...], Field(strict=False, max_length=MAX_WORLD)]
 Scalars = Annotated[tuple[F32Bits, ...], Field(strict=False, max_length=256)]
