@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from transcript.errors import MissingError, TranscriptError
 
@@ -59,15 +58,6 @@ class Check:
     def ok(self) -> bool:
         """Whether this is a MATCH."""
         return self.verdict is Verdict.MATCH
-
-    def document(self) -> dict[str, Any]:
-        """Return the JSON object of docs/formats/audit-result.md."""
-        return {
-            "name": self.name,
-            "verdict": str(self.verdict),
-            "detail": self.detail,
-            "evidence": dict(self.evidence),
-        }
 
 
 def match(name: str, detail: str, **evidence: str) -> Check:

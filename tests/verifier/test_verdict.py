@@ -6,7 +6,7 @@ import pytest
 
 from transcript.errors import MalformedError, MissingError, SignatureError
 from verifier import errors
-from verifier.verdict import Overall, Verdict, compared, exit_code, from_error, match, overall
+from verifier.verdict import Overall, Verdict, compared, exit_code, from_error, overall
 
 V, O = Verdict, Overall  # noqa: E741
 
@@ -54,14 +54,6 @@ def test_from_error():
     assert check.verdict is V.INVALID_COMMITMENT
     assert check.evidence["code"] == "E_SIGNATURE"
     assert check.detail == "f: no"
-
-
-def test_check_document():
-    """A check's document holds strings only."""
-    document = match("a.b", "well", size="3").document()
-    assert document == {
-        "name": "a.b", "verdict": "MATCH", "detail": "well", "evidence": {"size": "3"},
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,121 @@
+"""Comparing what was committed with what is computed again, bit by bit, where it happens.
+
+A `Comparer` is the executor's sink: it gets each value as the operator made it, and hands back
+the committed one, so that a later operator is judged on the inputs that it really had. One
+wrong operator is then found where it is, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer.graph import Node, StepGraph, Value
+from transcript.layout import Layout
+from verifier.step_report import MAX_DIFFERENCES, Difference
+
+Array = NDArray[np.generic]
+# Names how well the arithmetic behind one element is known: recorded, modelled or exact.
+Evidence = Callable[[Node, tuple[int, ...]], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstDifference:
+    """Where two arrays of one shape first differ, in C order, and how often they do."""
+
+    index: tuple[int, ...]
+    committed_bits: str
+    recomputed_bits: str
+    differing: int
+
+
+def first_difference(committed: Array, recomputed: Array) -> FirstDifference | None:
+    """Compare two arrays of 4-byte elements as bits: -0 is not 0, and every NaN is its own."""
+    a, b = _bits(committed), _bits(recomputed)
+    differs = a != b
+    count = int(np.count_nonzero(differs))
+    if not count:
+        return None
+    first = int(np.argmax(differs))
+    return FirstDifference(
+        index=tuple(int(i) for i in np.unravel_index(first, committed.shape)),
+        committed_bits=f"{int(a[first]):08x}",
+        recomputed_bits=f"{int(b[first]):08x}",
+        differing=count,
+    )
+
+
+class Comparer:
+    """The sink of one rank's replay.
+
+    Args:
+        graph: the step graph, derived by the auditor.
+        arena: the committed bytes, whose root has been checked.
+        rank: whose they are.
+        evidence: how well an operator's numerics are known.
+
+    """
+
+    def __init__(
+        self, graph: StepGraph, arena: NDArray[np.uint8], rank: int, evidence: Evidence
+    ) -> None:
+        self._graph, self._arena, self._rank = graph, arena, rank
+        self._evidence = evidence
+        self.differences: list[Difference] = []
+        self.values = self.elements = self.differing = 0
+
+    def __call__(self, value: Value, tensor: Tensor) -> Tensor:
+        """Compare one value and return the committed one."""
+        committed = self._graph.arena.unpack(self._arena, value.name)
+        self.values += 1
+        self.elements += committed.size
+        self.note(value, committed, tensor.numpy())
+        return torch.from_numpy(committed)
+
+    def note(self, value: Value, committed: Array, recomputed: Array) -> None:
+        """Count the difference between two versions of a value, and keep the first few."""
+        found = first_difference(committed, recomputed)
+        if found is None:
+            return
+        self.differing += found.differing
+        if len(self.differences) < MAX_DIFFERENCES:
+            self.differences.append(self._locate(value, found, committed.size))
+
+    def _locate(self, value: Value, found: FirstDifference, elements: int) -> Difference:
+        index = self._graph.producers[value.id]
+        node = self._graph.nodes[index]
+        reads = dict.fromkeys(self._graph.values[ref.value].name for ref in node.refs())
+        return Difference(
+            rank=self._rank,
+            node=index,
+            op=node.op,
+            value=value.name,
+            index=found.index,
+            committed_bits=found.committed_bits,
+            recomputed_bits=found.recomputed_bits,
+            differing=found.differing,
+            elements=elements,
+            reads=tuple(reads),
+            evidence=self._evidence(node, found.index),
+        )
+
+
+def compare_states(
+    comparer: Comparer, layout: Layout, committed: NDArray[np.uint8], recomputed: NDArray[np.uint8]
+) -> None:
+    """Find which tensors of two packed states differ, and which operators made them."""
+    graph = comparer.graph
+    for entry, made in zip(layout.entries, graph.state_after, strict=True):
+        value = graph.values[made]
+        comparer.note(
+            value, layout.unpack(committed, entry.name), layout.unpack(recomputed, entry.name)
+        )
+
+
+def _bits(array: Array) -> NDArray[np.uint32]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint32)

@@ -1,0 +1,119 @@
+"""What report.json holds: everything that report.html shows, as plain data.
+
+The audit result names this file's SHA-256, so the data is as signed as the verdict. There are
+no floats in it: losses are f32 bit patterns and shares are decimal strings. Format:
+docs/formats/audit-result.md.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from verifier.errors import ResultError
+from verifier.step_report import StepReport
+from verifier.verdict import Check, Overall, Verdict
+
+FORMAT = "bitwitness/audit-report/v1"
+MAX_REPORT_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """The run as it was registered. `macs_per_step` counts the GEMMs of all ranks."""
+
+    run_id: str
+    name: str
+    steps: int
+    recorded: int
+    ranks: int
+    parameters: int
+    source: str
+    device: str
+    arch: str
+    profile: str
+    macs_per_step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """Who signed what, and when they say they did. `pinned`: the auditor knew the key before."""
+
+    what: str
+    key_id: str
+    time: str
+    digest: str
+    pinned: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """How the steps were chosen and what that proves; `f_max` only if all of them matched."""
+
+    seed: str
+    nonce: str
+    beacon_kind: str
+    beacon_value: str
+    beacon: str
+    steps: tuple[int, ...]
+    random_draws: int
+    delta: str
+    f_max: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportData:
+    """One audit.
+
+    Attributes:
+        losses: the committed loss of each step as f32 bits, 8 hexadecimal digits; empty where
+            the log has no such step.
+        evidence: how well the registered numerics are known: recorded, modelled or unknown.
+        not_checked: what this audit does not show, one sentence each.
+        commands: how to make this audit again.
+
+    """
+
+    format: Literal["bitwitness/audit-report/v1"]
+    run: RunFacts
+    signatures: tuple[Signature, ...]
+    overall: Overall
+    draw: Draw
+    checks: tuple[Check, ...]
+    steps: tuple[StepReport, ...]
+    losses: tuple[str, ...]
+    evidence: str
+    not_checked: tuple[str, ...]
+    commands: tuple[str, ...]
+
+    def counts(self) -> dict[Verdict, int]:
+        """Return how many checks came out how: those over all steps, and those of each step."""
+        verdicts = [check.verdict for check in self.checks]
+        verdicts += [check.verdict for report in self.steps for check in report.checks]
+        return dict(Counter(verdicts))
+
+
+_ADAPTER = TypeAdapter(ReportData)
+
+
+def to_json(data: ReportData) -> bytes:
+    """Serialise; the inverse of `from_json`."""
+    return _ADAPTER.dump_json(data) + b"\n"
+
+
+def from_json(text: bytes, *, file: str = "") -> ReportData:
+    """Parse and validate.
+
+    Raises:
+        ResultError: not of this format; the message names the first field at fault.
+
+    """
+    try:
+        return _ADAPTER.validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "top level"
+        raise ResultError(f"not an audit report: {where}: {first['msg']}", file=file) from None
