@@ -12,9 +12,11 @@ The document form is fixed in docs/formats/leaves.md.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -231,9 +233,8 @@ class Layout:
         )
 
     def _entry_of_leaf(self, leaf: int) -> Entry:
-        firsts = [entry.first_leaf for entry in self.entries]
-        # side="right" steps over entries without leaves, which share their successor's first leaf
-        return self.entries[int(np.searchsorted(firsts, leaf, side="right")) - 1]
+        # from the right: entries without leaves share their successor's first leaf
+        return self.entries[bisect_right(self.entries, leaf, key=attrgetter("first_leaf")) - 1]
 
     def leaf_of(self, name: str, tile: Sequence[int]) -> int:
         """Return the leaf that holds tile index `tile` of `name`; the inverse of `locate`."""

@@ -171,8 +171,9 @@ def verify_consistency(
     node, last, rest = first - 1, second - 1, list(proof)
     while node % 2:
         node, last = node // 2, last // 2
-    # a first tree that is one complete subtree is its own starting point
-    old = new = first_root if node == 0 else _take(rest)
+    # a first tree that is one complete subtree, or the whole second one, starts from its own root
+    old = new = first_root if node == 0 or first == second else _take(rest)
+    last = 0 if first == second else last
     while last > 0:
         if node % 2:
             sibling = _take(rest)

@@ -46,7 +46,9 @@ def unravel(position: int, counts: tuple[int, ...]) -> tuple[int, ...]:
 
 def tile_slices(shape: tuple[int, ...], tile: tuple[int, ...]) -> tuple[slice, ...]:
     """Return the elements of one tile as slices; a leading axis gives a slice of length one."""
-    edges = (VECTOR_LEAF,) if len(shape) < 2 else (1,) * (len(shape) - 2) + (TILE, TILE)
+    edges: tuple[int, ...] = (VECTOR_LEAF,) * len(shape)
+    if len(shape) >= 2:
+        edges = (1,) * (len(shape) - 2) + (TILE, TILE)
     return tuple(
         slice(i * edge, min((i + 1) * edge, length))
         for i, edge, length in zip(tile, edges, shape, strict=True)
