@@ -1,16 +1,16 @@
 # The pinned scalar functions, reductions and operators: a core without Python, the module
 # _bitwitness_pinned over it, and the core's tests.
 
-set(BITWITNESS_PINNED_FLAGS
-  # sqrtf must not set errno, or no loop with a square root is vectorised; no value changes.
-  -fno-math-errno
-  # Selections may be evaluated on both sides: only exception flags differ, and none is read.
-  -fno-trapping-math)
+# On the source, because these must come after -fno-fast-math, which would undo them:
+# * sqrtf must not set errno, or no loop with a square root is vectorised; no value changes;
+# * selections may be evaluated on both sides: only exception flags differ, and none is read.
+set_source_files_properties(src/pinned_rows.cpp PROPERTIES
+  COMPILE_OPTIONS "-fno-math-errno;-fno-trapping-math")
 
 function(bitwitness_pinned_rows target table name)
   add_library(${target} OBJECT src/pinned_rows.cpp)
   target_link_libraries(${target} PRIVATE bitwitness_options)
-  target_compile_options(${target} PRIVATE ${BITWITNESS_PINNED_FLAGS} ${ARGN})
+  target_compile_options(${target} PRIVATE ${ARGN})
   target_compile_definitions(${target} PRIVATE BW_ROWS=${table} BW_ROWS_NAME="${name}")
 endfunction()
 
@@ -25,7 +25,6 @@ add_library(bitwitness_pinned_core STATIC
   $<TARGET_OBJECTS:bitwitness_pinned_rows_base>
   $<TARGET_OBJECTS:bitwitness_pinned_rows_avx2>)
 target_link_libraries(bitwitness_pinned_core PUBLIC bitwitness_options)
-target_compile_options(bitwitness_pinned_core PRIVATE ${BITWITNESS_PINNED_FLAGS})
 
 if(BITWITNESS_PYTHON)
   if(NOT COMMAND nanobind_add_module)
