@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from emulator_ext import pinned
 from trainer.config import DataConfig, RunConfig
 from trainer.errors import DataError
-from transcript.layout import Layout
 
 SEPARATOR = b"\0"
 _BATCH_STREAM = 1
@@ -55,11 +54,6 @@ def load_corpus(data: DataConfig) -> Tokens:
         msg = f"{root}: no file matches {data.pattern!r}"
         raise DataError(msg)
     return np.frombuffer(b"".join(chunks)[: data.max_bytes], dtype=np.uint8)
-
-
-def dataset_layout(tokens: int) -> Layout:
-    """Return the layout of a token store of so many tokens."""
-    return Layout.build([("tokens", "u8", (tokens,))])
 
 
 def batch_at(

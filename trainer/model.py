@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from trainer import ops
 from trainer.config import ModelConfig, NumericsConfig
 
 Parameters = Mapping[str, Tensor]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +120,7 @@ class Transformer:
         return self._matmul(o_ND, parameters[f"layer{layer}.attention_out"])
 
 
-def as_parameters(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def as_parameters(state: Mapping[str, T]) -> dict[str, T]:
     """Return the parameters of a state mapping, by their own names."""
     prefix = "params/"
     return {name[len(prefix) :]: t for name, t in state.items() if name.startswith(prefix)}

@@ -1,0 +1,148 @@
+"""Join the ranks' digests into step leaves, sign tree heads, and commit the finished run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from trainer.config import RunConfig
+from trainer.errors import DivergenceError
+from trainer.model import as_parameters
+from trainer.plan import layouts_of, read_registration
+from trainer.rank import RankStep
+from trainer.trace import derive_graph
+from transcript.files import write_atomic
+from transcript.keys import PrivateKey
+from transcript.leaves import arena_root
+from transcript.log import Log, StepLeaf
+from transcript.model import utc_now
+from transcript.predicates import Commitment, LogHead, WeightFile
+from transcript.run import RunFolder
+from transcript.statements import sign_statement
+from transcript.store import RunStore
+
+
+class Committer:
+    """The one writer of a run's log; holds the signing key.
+
+    Appending a step again, after a restart, is harmless if its digests are the same and an
+    error otherwise.
+
+    Raises:
+        transcript.errors.TranscriptError: the folder is not a prepared run.
+
+    """
+
+    def __init__(self, config: RunConfig, folder: RunFolder, key: PrivateKey) -> None:
+        self._config, self._folder, self._key = config, folder, key
+        signed = read_registration(folder)
+        self._registration, self._digest = signed.predicate, signed.digest
+        self._log = Log(folder.log, self._registration.run_id)
+
+    def __len__(self) -> int:
+        return len(self._log)
+
+    def append(self, ranks: Sequence[RankStep]) -> StepLeaf:
+        """Append one step, given what each rank says of it, in rank order.
+
+        Every `checkpoint_every` steps, and after the last, the tree head is signed.
+
+        Raises:
+            DivergenceError: the ranks disagree on what they must share.
+            transcript.errors.ForkError: the step was logged before with other digests.
+
+        """
+        first = ranks[0]
+        self._check_agreement(ranks)
+        leaf = StepLeaf(
+            run_id=self._registration.run_id,
+            registration=self._digest,
+            step=first.step,
+            graph_digest=self._registration.graph_digest,
+            state_before=first.state_before,
+            state_after=first.state_after,
+            batches=tuple(r.batch for r in ranks),
+            scalars=first.scalars,
+            arenas=tuple(r.arena for r in ranks),
+            metrics=dict(first.metrics),
+        )
+        before = len(self._log)
+        self._log.append(leaf)
+        size = len(self._log)
+        due = size % self._config.record.checkpoint_every == 0 or size == self._config.train.steps
+        if size > before and due:
+            self._log.checkpoint(self._key)
+        return leaf
+
+    def finish(self) -> Path:
+        """Export the weights, sign the commitment and return its path.
+
+        Raises:
+            DivergenceError: not all steps were appended.
+            transcript.errors.TranscriptError: the final state cannot be read or written.
+
+        """
+        steps = self._config.train.steps
+        if len(self._log) != steps:
+            raise DivergenceError(f"the log has {len(self._log)} of {steps} steps")
+        head = self._log.checkpoint(self._key)
+        final = FinalState.read(self._config, self._folder)
+        weights = final.weights()
+        write_atomic(self._folder.weights, weights)
+        path = self._folder.weights.relative_to(self._folder.root).as_posix()
+        commitment = Commitment(
+            run_id=self._registration.run_id,
+            registration=self._digest,
+            created=utc_now(),
+            steps=steps,
+            log=LogHead(root=head.root.hex(), size=head.size),
+            final_state_root=final.root,
+            weights=(WeightFile(path=path, sha256=hashlib.sha256(weights).hexdigest()),),
+        )
+        write_atomic(self._folder.commitment, sign_statement(commitment, self._key)[0])
+        self._log.close()
+        return self._folder.commitment
+
+    def close(self) -> None:
+        """Let go of the log without committing; harmless when repeated."""
+        self._log.close()
+
+    def _check_agreement(self, ranks: Sequence[RankStep]) -> None:
+        world = self._config.train.world
+        if [r.rank for r in ranks] != list(range(world)):
+            raise DivergenceError(
+                f"steps of ranks {[r.rank for r in ranks]}, expected 0..{world - 1}"
+            )
+        for name in ("step", "state_before", "state_after", "scalars"):
+            values = [getattr(r, name) for r in ranks]
+            if len(set(values)) > 1:
+                raise DivergenceError(f"step {ranks[0].step}: ranks disagree on {name}: {values}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalState:
+    """The kept state after the last step: its tensors by name, and its root in hex."""
+
+    tensors: Mapping[str, NDArray[np.float32]]
+    root: str
+
+    @classmethod
+    def read(cls, config: RunConfig, folder: RunFolder) -> FinalState:
+        """Read it from the run's store; TranscriptError if it is missing or malformed."""
+        layouts = layouts_of(derive_graph(config))
+        packed = RunStore.open(folder.store, layouts).read_state(config.train.steps)
+        layout = layouts.state
+        return cls(
+            tensors={e.name: layout.unpack(packed, e.name) for e in layout.entries},
+            root=arena_root(packed, layout).hex(),
+        )
+
+    def weights(self) -> bytes:
+        """Return the safetensors file of the parameters; its bytes depend on nothing else."""
+        return safetensors.numpy.save(as_parameters(self.tensors))

@@ -1,0 +1,125 @@
+"""Before step 0: pack the data, derive graph, constants and initial state, register the run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from trainer.config import RunConfig
+from trainer.constants import step_constants
+from trainer.data import load_corpus
+from trainer.dataset import TokenStore, write_dataset
+from trainer.errors import ConfigError
+from trainer.graph import StepGraph
+from trainer.plan import layouts_of, open_for_writing
+from trainer.state import initial_state
+from trainer.trace import derive_graph
+from transcript import canonical
+from transcript.files import write_atomic
+from transcript.keys import PrivateKey
+from transcript.leaves import arena_root
+from transcript.model import utc_now
+from transcript.predicates import Dataset, Registration
+from transcript.run import RunFolder
+from transcript.statements import sign_statement
+
+_PACKAGES = ("cluster", "emulator_ext", "trainer", "transcript", "verifier")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A run that can start: its registration, that statement's digest, and its graph."""
+
+    registration: Registration
+    digest: str
+    graph: StepGraph
+
+
+def prepare_run(
+    config: RunConfig, folder: RunFolder, key: PrivateKey, *, threads: int | None = None
+) -> Prepared:
+    """Write everything a run needs before step 0, the registration last.
+
+    Args:
+        config: the run.
+        folder: where it goes; a folder that already holds a run is refused.
+        key: signs the registration, later the log and the commitment.
+        threads: for hashing; all CPUs by default.
+
+    Raises:
+        ConfigError: the folder already holds a run.
+        DataError: no corpus, or one that is too small.
+        GraphError: the step leaves the pinned set.
+        transcript.errors.StorageError: the disk or the object store fails.
+
+    """
+    if folder.registration.exists():
+        raise ConfigError(f"{folder.root}: holds a run already; choose another folder")
+    workers = threads or len(os.sched_getaffinity(0))
+    dataset = write_dataset(folder, load_corpus(config.data), workers)
+    graph = derive_graph(config)
+    layouts = layouts_of(graph)
+    constants = layouts.constants.pack(step_constants(config.model, config.train.world))
+    state = layouts.state.pack(initial_state(config))
+    store = open_for_writing(config, folder, layouts)
+    store.write_constants(constants)
+    store.write_state(0, state)
+    write_atomic(folder.graph, canonical.dumps(graph.document()))
+    roots = {
+        "constants_root": arena_root(constants, layouts.constants, workers).hex(),
+        "initial_state_root": arena_root(state, layouts.state, workers).hex(),
+    }
+    registration = _registration(config, key, dataset, graph, roots)
+    envelope, digest = sign_statement(registration, key)
+    write_atomic(folder.registration, envelope)
+    return Prepared(registration=registration, digest=digest, graph=graph)
+
+
+def _registration(
+    config: RunConfig,
+    key: PrivateKey,
+    dataset: TokenStore,
+    graph: StepGraph,
+    roots: dict[str, str],
+) -> Registration:
+    every = config.record.policy == "every"
+    return Registration(
+        run_id=f"{config.name[:48]}-{secrets.token_hex(4)}",
+        attempt=1,
+        created=utc_now(),
+        config=config.document(),
+        dataset=Dataset(root=dataset.root, tokens=len(dataset.tokens)),
+        graph_digest=graph.digest,
+        arch=config.numerics.arch,
+        profile=config.numerics.profile,
+        world=config.train.world,
+        steps=config.train.steps,
+        record=f"every:{config.record.every}" if every else "all",
+        code_version=code_version(),
+        public_key=key.public.pem(),
+        **roots,
+    )
+
+
+@cache
+def code_version() -> str:
+    """Return the release and the SHA-256 over all Python sources of the packages.
+
+    It is information for people: an auditor runs its own installation and believes none of it.
+    """
+    root = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256()
+    for path in sorted(p for name in _PACKAGES for p in (root / name).rglob("*.py")):
+        content = path.read_bytes()
+        name = path.relative_to(root).as_posix()
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    try:
+        release = version("bitwitness")
+    except PackageNotFoundError:
+        release = "uninstalled"
+    return f"bitwitness {release} sources sha256:{digest.hexdigest()}"
