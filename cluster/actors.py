@@ -1,0 +1,104 @@
+"""The Ray actors of a training run, as plain classes: `cluster.team` makes actors of them.
+
+Constructors only store arguments; work that can fail is in methods, whose exceptions reach
+the caller as they are, while a failing constructor only looks like a dead actor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.collective import Mailbox, RayCommunicator, Shard, Slot
+from cluster.gauges import StepGauges
+from trainer.commit import Committer
+from trainer.config import RunConfig
+from trainer.ops import collective
+from trainer.rank import RankStep, RankTrainer
+from transcript.keys import PrivateKey
+from transcript.run import RunFolder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSummary:
+    """What the driver learns of a committed step; the slowest rank's times, in seconds."""
+
+    step: int
+    loss: float
+    compute_seconds: float
+    record_seconds: float
+
+
+class TrainerActor:
+    """One rank of a run."""
+
+    def __init__(self, config: RunConfig, folder: str, rank: int, threads: int) -> None:
+        self._config = config
+        self._folder = folder
+        self._rank = rank
+        self._threads = threads
+        self._mailbox = Mailbox(config.train.world)
+        self._trainer: RankTrainer
+
+    def open(self, peers: Sequence[Any], resume_at: int) -> None:
+        """Open the run before step `resume_at`, whose state must have been kept.
+
+        Args:
+            peers: the handles of all ranks' actors, in rank order.
+            resume_at: the step to execute first.
+
+        """
+        if len(peers) > 1:
+            collective.use(RayCommunicator(self._rank, peers, self._mailbox))
+        self._trainer = RankTrainer(
+            self._config, RunFolder(Path(self._folder)), rank=self._rank, threads=self._threads
+        )
+        if resume_at:
+            self._trainer.restore(resume_at)
+
+    def run_step(self) -> RankStep:
+        """Execute, record and return the next step."""
+        return self._trainer.run_step()
+
+    def deliver(self, slot: Slot, source: int, shard: Shard) -> None:
+        """Take a peer's shard; runs beside `run_step`, which waits for it."""
+        self._mailbox.deliver(slot, source, shard)
+
+
+class CommitActor:
+    """The one writer of a run's log. The key is read from a file where this actor runs."""
+
+    def __init__(self, config: RunConfig, folder: str, key: str) -> None:
+        self._config = config
+        self._folder = folder
+        self._key = key
+        self._committer: Committer
+        self._gauges: StepGauges
+
+    def open(self) -> None:
+        """Open the log, or take it up where it ends."""
+        key = PrivateKey.load(Path(self._key))
+        self._committer = Committer(self._config, RunFolder(Path(self._folder)), key)
+        self._gauges = StepGauges(self._config.name)
+
+    def append(self, *steps: RankStep) -> StepSummary:
+        """Commit one step of all ranks, given in rank order."""
+        self._committer.append(list(steps))
+        summary = StepSummary(
+            step=steps[0].step,
+            loss=sum(step.metric("loss") for step in steps) / len(steps),
+            compute_seconds=max(step.compute_seconds for step in steps),
+            record_seconds=max(step.record_seconds for step in steps),
+        )
+        self._gauges.show(summary.step, summary.loss, summary.compute_seconds)
+        return summary
+
+    def finish(self) -> str:
+        """Write weights, last tree head and commitment; return the commitment's path."""
+        return str(self._committer.finish())
+
+    def close(self) -> None:
+        """Let go of the log, so that a successor can open it."""
+        self._committer.close()

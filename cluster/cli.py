@@ -1,0 +1,231 @@
+"""The command line: `bitwitness COMMAND`, and `python -m cluster.train|audit` inside Ray jobs.
+
+Commands parse their arguments and call the same functions that the jobs call. Heavy packages
+are imported inside the commands, so that `--help` answers at once.
+"""
+# ruff: noqa: ARG001, D301, FBT002
+# Typer reads signatures: options are parameters with defaults, also --json and --debug, which
+# the border reads from the arguments; and click's \b marks must be one character.
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cluster import border
+from cluster.border import Outcome
+from cluster.errors import UsageError
+
+# What typer raises for a bad command line. It has no public name of its own: releases differ
+# in whether click is a dependency or a copy inside.
+_CommandLineError: type[Any] = typer.BadParameter.__mro__[2]
+
+app = typer.Typer(
+    name="bitwitness",
+    help=(
+        "Train on GPUs, commit every step, and let anyone with a CPU check the training\n"
+        "bit for bit.\n\n\b\n"
+        "  bitwitness train configs/demo.yaml\n"
+        "  bitwitness audit runs/demo --trust runs/demo.pub.pem\n"
+        "\n\b\n"
+        "Exit codes: 0 verified or done, 1 a verification failed, 2 bad input or\n"
+        "usage, 3 environment (Ray, disk, device, interrupted)."
+    ),
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="A running Ray cluster, or auto. Default: RAY_ADDRESS, else a private local Ray.",
+    ),
+]
+Run = Annotated[Path, typer.Argument(help="Folder of a run.")]
+
+
+@app.command()
+def train(
+    config: Annotated[Path, typer.Argument(help="YAML file of the run, e.g. configs/demo.yaml.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Folder for the run. Default: runs/NAME.")
+    ] = None,
+    address: Address = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PEM",
+            help="Ed25519 key that signs the run. Default: a new one beside the run.",
+        ),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> Outcome:
+    """Train a model, commit every step, sign the result.
+
+    \b
+    Examples:
+      bitwitness train configs/demo.yaml
+      bitwitness train configs/demo.yaml --out /shared/run-7 --address auto
+    """
+    from cluster.train import train_command
+
+    return train_command(config, out=out, address=address, key=key)
+
+
+@app.command()
+def audit(
+    run: Run,
+    steps: Annotated[
+        int, typer.Option(metavar="K", min=1, help="Steps to replay, first and last included.")
+    ] = 8,
+    beacon: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Public randomness newer than the commitment: a drand answer or any file.",
+        ),
+    ] = None,
+    beacon_hex: Annotated[
+        str | None, typer.Option(metavar="HEX", help="The same, given as hex.")
+    ] = None,
+    nonce: Annotated[
+        str | None,
+        typer.Option(metavar="HEX", help="The auditor's 32-byte nonce. Default: a random one."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for the result. Default: RUN.audits/NNN."),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PEM",
+            help="Key that signs the result. Default: RUN.audits/key.pem, made if missing.",
+        ),
+    ] = None,
+    trust: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PEM", help="The trainer's public key. Default: whichever signed the run."
+        ),
+    ] = None,
+    address: Address = None,
+    no_ray: Annotated[bool, typer.Option("--no-ray", help="Replay without Ray.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Steps replayed at once. Default: one per core.")
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each worker.")] = 1,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            metavar="TERA", help="Refuse an audit above so many tera multiply-accumulates."
+        ),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> Outcome:
+    """Check a run: every step's structure, and random steps bit by bit.
+
+    \b
+    Examples:
+      bitwitness audit runs/demo
+      bitwitness audit runs/demo --steps 20 --beacon round.json --trust pub.pem
+      bitwitness audit runs/demo --no-ray --workers 1
+    """
+    raise AssertionError
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of an audit.")],
+    as_json: Json = False,
+    debug: Debug = False,
+) -> Outcome:
+    """Write report.html again from an audit's signed result.
+
+    \b
+    Example:
+      bitwitness report runs/demo.audits/001
+    """
+    raise AssertionError
+
+
+@app.command()
+def verify(
+    files: Annotated[list[Path], typer.Argument(help="Signed statements.")],
+    as_json: Json = False,
+    debug: Debug = False,
+) -> Outcome:
+    """Check signed statements offline: signature, type and form.
+
+    \b
+    Example:
+      bitwitness verify runs/demo/commitment.dsse.json
+    """
+    raise AssertionError
+
+
+@app.command()
+def inspect(run: Run, as_json: Json = False, debug: Debug = False) -> Outcome:
+    """Say what a run's folder holds, without judging it.
+
+    \b
+    Example:
+      bitwitness inspect runs/demo
+    """
+    raise AssertionError
+
+
+@app.command()
+def keygen(
+    path: Annotated[Path, typer.Argument(help="Private key to make; PATH.pub.pem beside it.")],
+    as_json: Json = False,
+    debug: Debug = False,
+) -> Outcome:
+    """Make an Ed25519 key pair.
+
+    \b
+    Example:
+      bitwitness keygen ~/keys/trainer.pem
+    """
+    raise AssertionError
+
+
+def main(command: str | None = None) -> None:
+    """Run the command line, or one command of it as a module, and exit with its code."""
+    raise SystemExit(run(sys.argv[1:], command))
+
+
+def run(arguments: Sequence[str], command: str | None = None) -> int:
+    """Run the command line and return its exit code; `command` is already chosen if given."""
+    return border.run(
+        lambda: _dispatch(list(arguments) or ["--help"], command),
+        as_json="--json" in arguments,
+        debug="--debug" in arguments,
+    )
+
+
+def _dispatch(arguments: list[str], command: str | None) -> Outcome:
+    parser: Any = typer.main.get_command(app)
+    program = "bitwitness"
+    if command is not None:
+        parser, program = parser.commands[command], f"python -m cluster.{command}"
+    try:
+        result = parser.main(arguments, prog_name=program, standalone_mode=False)
+    except _CommandLineError as error:
+        raise UsageError(error.format_message(), next_step=f"see {program} --help") from None
+    # --help prints by itself and returns an exit code
+    return result if isinstance(result, Outcome) else Outcome(exit_code=result or 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""The run's numbers at Ray's Prometheus endpoint: loss, step and seconds per step."""
+
+from __future__ import annotations
+
+from ray.util.metrics import Gauge
+
+
+class StepGauges:
+    """Gauges of one run, tagged with its name. Ray adds the prefix `ray_`."""
+
+    def __init__(self, run: str) -> None:
+        self._loss = _gauge("bitwitness_loss", "Mean loss of the last committed step.", run)
+        self._step = _gauge("bitwitness_step", "The last committed step.", run)
+        self._seconds = _gauge(
+            "bitwitness_step_seconds", "Seconds the slowest rank computed on that step.", run
+        )
+
+    def show(self, step: int, loss: float, seconds: float) -> None:
+        """Set all gauges."""
+        self._step.set(step)
+        self._loss.set(loss)
+        self._seconds.set(seconds)
+
+
+def _gauge(name: str, description: str, run: str) -> Gauge:
+    gauge = Gauge(name, description=description, tag_keys=("run",))
+    gauge.set_default_tags({"run": run})
+    return gauge

@@ -1,0 +1,144 @@
+"""The actors of one training run: their placement, and how they are replaced together.
+
+One placement group holds a bundle per rank and one for the commit actor, which is pinned to
+the driver's node: the signing key is a file there and never travels. When a rank dies all
+actors are replaced, because the other ranks may be waiting inside an exchange with it; all go
+back to the same kept state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+import ray
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from cluster.actors import CommitActor, StepSummary, TrainerActor
+from cluster.calls import get
+from cluster.collective import EXCHANGE_GROUP
+from cluster.config import COMMIT_CPUS, Job
+from cluster.errors import ClusterError, PlacementError
+from cluster.limits import thread_limits
+
+# A sliver of the resource that every Ray node has one of.
+_NODE_SHARE: Final = 0.001
+_CLOSE_TIMEOUT_S: Final = 10.0
+# A fresh worker process imports torch before it answers.
+_OPEN_TIMEOUT_S: Final = 300.0
+# Ray's annotations leave out options that it documents (concurrency groups).
+_RAY: Any = ray
+
+
+class Team:
+    """The trainer actors and the commit actor of a run. Use as a context manager.
+
+    Args:
+        job: the run and its resources.
+        folder: the run's folder, visible from every node.
+        key: the private key's file on this node.
+
+    Raises:
+        PlacementError: the cluster has no room within `cluster.placement_timeout`.
+
+    """
+
+    def __init__(self, job: Job, folder: Path, key: Path) -> None:
+        self._job = job
+        self._folder = folder
+        self._key = key
+        self._group = self._place()
+        self._ranks: list[Any] = []
+        self._commit: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._dismiss()
+        with contextlib.suppress(ray.exceptions.RayError):
+            remove_placement_group(self._group)
+
+    def assemble(self, resume_at: int) -> None:
+        """Make all actors anew and open the run before step `resume_at`."""
+        self._dismiss()
+        world = self._job.run.train.world
+        self._ranks = [self._trainer(rank) for rank in range(world)]
+        self._commit = self._actor(CommitActor, world, COMMIT_CPUS, 0.0, 1).remote(
+            self._job.run, str(self._folder), str(self._key)
+        )
+        opened = [rank.open.remote(self._ranks, resume_at) for rank in self._ranks]
+        get([*opened, self._commit.open.remote()], _OPEN_TIMEOUT_S)
+
+    def step(self) -> ray.ObjectRef[StepSummary]:
+        """Queue the next step on every rank, and its commitment."""
+        return self._commit.append.remote(*(rank.run_step.remote() for rank in self._ranks))  # type: ignore[no-any-return]
+
+    def finish(self) -> str:
+        """Write weights and commitment; return the commitment's path."""
+        return str(get(self._commit.finish.remote()))
+
+    def _trainer(self, rank: int) -> Any:
+        cluster = self._job.cluster
+        threads = cluster.threads_per_rank or _default_threads(self._job.run.train.world)
+        actor = self._actor(
+            TrainerActor, rank, cluster.cpus_per_rank, cluster.gpus_per_rank, threads
+        )
+        return actor.remote(self._job.run, str(self._folder), rank, threads)
+
+    def _actor(self, kind: type, bundle: int, cpus: float, gpus: float, threads: int) -> Any:
+        groups = {EXCHANGE_GROUP: 1} if kind is TrainerActor else None
+        return _RAY.remote(
+            num_cpus=cpus,
+            num_gpus=gpus,
+            max_restarts=0,
+            concurrency_groups=groups,
+            runtime_env={"env_vars": thread_limits(threads)},
+            scheduling_strategy=PlacementGroupSchedulingStrategy(
+                placement_group=self._group, placement_group_bundle_index=bundle
+            ),
+        )(kind)
+
+    def _place(self) -> Any:
+        cluster = self._job.cluster
+        rank = {"CPU": cluster.cpus_per_rank}
+        if cluster.gpus_per_rank:
+            rank["GPU"] = cluster.gpus_per_rank
+        here = f"node:{_RAY.util.get_node_ip_address()}"
+        bundles = [dict(rank) for _ in range(self._job.run.train.world)]
+        bundles.append({"CPU": COMMIT_CPUS, here: _NODE_SHARE})
+        group = placement_group(bundles)
+        if not group.wait(cluster.placement_timeout):
+            remove_placement_group(group)
+            there = _shown(_RAY.cluster_resources())
+            msg = (
+                f"no room for {len(bundles) - 1} ranks of {_shown(rank)} within "
+                f"{cluster.placement_timeout} s; the cluster has {there}"
+            )
+            raise PlacementError(
+                msg, next_step="ask for less in the `cluster:` section, or add nodes"
+            )
+        return group
+
+    def _dismiss(self) -> None:
+        if self._commit is not None:
+            # A kill returns before the process is gone, and the log admits one writer.
+            with contextlib.suppress(ClusterError):
+                get(self._commit.close.remote(), _CLOSE_TIMEOUT_S)
+        for actor in [*self._ranks, self._commit]:
+            if actor is not None:
+                ray.kill(actor)
+        self._ranks, self._commit = [], None
+
+
+def _default_threads(world: int) -> int:
+    return max((os.cpu_count() or 1) // world, 1)
+
+
+def _shown(resources: Mapping[str, float]) -> str:
+    kinds = [f"{amount:g} {kind}" for kind, amount in resources.items() if kind in {"CPU", "GPU"}]
+    return ", ".join(kinds) or "nothing"
