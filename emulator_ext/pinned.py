@@ -15,8 +15,6 @@ threads to use, None for all processors of this process; it changes no bit. All 
 
 from __future__ import annotations
 
-import os
-from functools import cache
 from typing import Any
 
 import _bitwitness_pinned as _core
@@ -24,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator_ext.errors import OperandError
+from emulator_ext.paths import thread_count
 
 __all__ = [
     "adamw",
@@ -76,20 +75,6 @@ def _f32(op: str, **operands: Any) -> list[F32]:
     return [_checked(op, name, x, _FLOAT) for name, x in operands.items()]
 
 
-@cache
-def _processors() -> int:
-    return len(os.sched_getaffinity(0))
-
-
-def _workers(threads: int | None) -> int:
-    if threads is None:
-        return _processors()
-    if threads < 1:
-        msg = f"threads must be at least 1, got {threads}"
-        raise OperandError(msg)
-    return threads
-
-
 def _scalar(shape: tuple[int, ...] = ()) -> F32:
     return np.empty(shape, _FLOAT)
 
@@ -106,7 +91,7 @@ def rmsnorm(x: F32, weight: F32, eps: float, *, threads: int | None = None) -> t
     """Return x / rms(x) * weight and 1 / rms(x): x [R, D], weight [D] -> [R, D], [R]."""
     x, weight = _f32("rmsnorm", x=x, weight=weight)
     y, rstd = np.empty_like(x), _scalar(x.shape[:1])
-    _core.rmsnorm(x, weight, eps, y, rstd, _workers(threads))
+    _core.rmsnorm(x, weight, eps, y, rstd, thread_count(threads))
     return y, rstd
 
 
@@ -116,7 +101,7 @@ def rmsnorm_backward(
     """Return dx [R, D] and dweight [D]; `rstd` [R] is what `rmsnorm` returned."""
     dy, x, weight, rstd = _f32("rmsnorm_backward", dy=dy, x=x, weight=weight, rstd=rstd)
     dx, dweight = np.empty_like(x), np.empty_like(weight)
-    _core.rmsnorm_backward(dy, x, weight, rstd, dx, dweight, _workers(threads))
+    _core.rmsnorm_backward(dy, x, weight, rstd, dx, dweight, thread_count(threads))
     return dx, dweight
 
 
@@ -127,7 +112,7 @@ def rope(x: F32, cos: F32, sin: F32, inverse: bool, *, threads: int | None = Non
     """
     x, cos, sin = _f32("rope", x=x, cos=cos, sin=sin)
     y = np.empty_like(x)
-    _core.rope(_stack("rope", "x", x), cos, sin, inverse, y, _workers(threads))
+    _core.rope(_stack("rope", "x", x), cos, sin, inverse, y, thread_count(threads))
     return y
 
 
@@ -138,7 +123,9 @@ def causal_softmax(scores: F32, scale: float, *, threads: int | None = None) -> 
     """
     (scores,) = _f32("causal_softmax", scores=scores)
     p = np.empty_like(scores)
-    _core.causal_softmax(_stack("causal_softmax", "scores", scores), scale, p, _workers(threads))
+    _core.causal_softmax(
+        _stack("causal_softmax", "scores", scores), scale, p, thread_count(threads)
+    )
     return p
 
 
@@ -148,7 +135,7 @@ def causal_softmax_backward(p: F32, dp: F32, scale: float, *, threads: int | Non
     p, dp = _f32(op, p=p, dp=dp)
     dscores = np.empty_like(p)
     _core.causal_softmax_backward(
-        _stack(op, "p", p), _stack(op, "dp", dp), scale, dscores, _workers(threads)
+        _stack(op, "p", p), _stack(op, "dp", dp), scale, dscores, thread_count(threads)
     )
     return dscores
 
@@ -157,7 +144,7 @@ def swiglu(gate_up: F32, *, threads: int | None = None) -> F32:
     """Return silu(gate) * up: gate_up [R, 2F], the gate first -> [R, F]."""
     (gate_up,) = _f32("swiglu", gate_up=gate_up)
     y = _scalar((*gate_up.shape[:-1], gate_up.shape[-1] // 2)) if gate_up.ndim else _scalar()
-    _core.swiglu(gate_up, y, _workers(threads))
+    _core.swiglu(gate_up, y, thread_count(threads))
     return y
 
 
@@ -165,7 +152,7 @@ def swiglu_backward(dy: F32, gate_up: F32, *, threads: int | None = None) -> F32
     """Return the gradient of gate_up [R, 2F] for dy [R, F]."""
     dy, gate_up = _f32("swiglu_backward", dy=dy, gate_up=gate_up)
     dgate_up = np.empty_like(gate_up)
-    _core.swiglu_backward(dy, gate_up, dgate_up, _workers(threads))
+    _core.swiglu_backward(dy, gate_up, dgate_up, thread_count(threads))
     return dgate_up
 
 
@@ -174,7 +161,7 @@ def embedding(tokens: I32, table: F32, *, threads: int | None = None) -> F32:
     tokens = _checked("embedding", "tokens", tokens, _INT)
     (table,) = _f32("embedding", table=table)
     y = _scalar((*tokens.shape, *table.shape[1:]))
-    _core.embedding(tokens, table, y, _workers(threads))
+    _core.embedding(tokens, table, y, thread_count(threads))
     return y
 
 
@@ -186,7 +173,7 @@ def embedding_backward(tokens: I32, dy: F32, vocab: int, *, threads: int | None 
         msg = f"embedding_backward: vocab must be at least 1, got {vocab}"
         raise OperandError(msg)
     dtable = _scalar((vocab, *dy.shape[1:]))
-    _core.embedding_backward(tokens, dy, dtable, _workers(threads))
+    _core.embedding_backward(tokens, dy, dtable, thread_count(threads))
     return dtable
 
 
@@ -195,7 +182,7 @@ def cross_entropy(logits: F32, targets: I32, *, threads: int | None = None) -> F
     (logits,) = _f32("cross_entropy", logits=logits)
     targets = _checked("cross_entropy", "targets", targets, _INT)
     loss = _scalar()
-    _core.cross_entropy(logits, targets, loss, _workers(threads))
+    _core.cross_entropy(logits, targets, loss, thread_count(threads))
     return loss
 
 
@@ -206,7 +193,7 @@ def cross_entropy_backward(
     dloss, logits = _f32("cross_entropy_backward", dloss=dloss, logits=logits)
     targets = _checked("cross_entropy_backward", "targets", targets, _INT)
     dlogits = np.empty_like(logits)
-    _core.cross_entropy_backward(dloss, logits, targets, dlogits, _workers(threads))
+    _core.cross_entropy_backward(dloss, logits, targets, dlogits, thread_count(threads))
     return dlogits
 
 
@@ -214,7 +201,7 @@ def sum_squares(x: F32, *, threads: int | None = None) -> F32:
     """Return the sum of squares of all elements of x, f32 []."""
     (x,) = _f32("sum_squares", x=x)
     total = _scalar()
-    _core.sum_squares(x, total, _workers(threads))
+    _core.sum_squares(x, total, thread_count(threads))
     return total
 
 
@@ -253,7 +240,7 @@ def adamw(
         raise OperandError(msg)
     after = np.empty_like(p), np.empty_like(p), np.empty_like(p)
     hyper = (beta1, beta2, eps, weight_decay)
-    _core.adamw(p, g, m, v, coefficient, scalars, *hyper, *after, _workers(threads))
+    _core.adamw(p, g, m, v, coefficient, scalars, *hyper, *after, thread_count(threads))
     return after
 
 
@@ -261,7 +248,7 @@ def tree_sum(shards: F32, *, threads: int | None = None) -> F32:
     """Return the sum of shards [W, n] over ranks: [n], neighbours first, level by level."""
     (shards,) = _f32("tree_sum", shards=shards)
     total = _scalar(shards.shape[1:])
-    _core.tree_sum(shards, total, _workers(threads))
+    _core.tree_sum(shards, total, thread_count(threads))
     return total
 
 
@@ -272,7 +259,7 @@ _SCALARS = ("exp2", "log2", "tanh", "erf", "sigmoid")
 def _elementwise(op: str, x: F32, threads: int | None) -> F32:
     (x,) = _f32(op, x=x)
     y = np.empty_like(x)
-    _core.scalar(_SCALARS.index(op), x, y, _workers(threads))
+    _core.scalar(_SCALARS.index(op), x, y, thread_count(threads))
     return y
 
 
@@ -317,7 +304,7 @@ def philox(
         msg = f"philox: count must be in [0, 2^34], got {count}"
         raise OperandError(msg)
     words = np.empty(count, _WORD)
-    _core.philox(seed, stream, step, words, _workers(threads))
+    _core.philox(seed, stream, step, words, thread_count(threads))
     return words
 
 
@@ -332,4 +319,4 @@ def unit_interval(words: NDArray[np.uint32]) -> F32:
 def check_finite(x: F32, operator: str, *, threads: int | None = None) -> None:
     """Raise `NonFiniteError` naming `operator` and the first bad flat index, if there is one."""
     (x,) = _f32(operator, x=x)
-    _core.check_finite(operator, "x", x, _workers(threads))
+    _core.check_finite(operator, "x", x, thread_count(threads))
