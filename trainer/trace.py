@@ -24,8 +24,9 @@ from trainer.step import batch_shapes, state_shapes, training_step
 
 _aten = torch.ops.aten
 
-# Same storage, other strides: no arithmetic, so no node.
+# Same storage, other strides, or a question about metadata: no arithmetic, so no node.
 VIEWS = frozenset({
+    torch.ops.prim.device.default,
     _aten.alias.default, _aten.detach.default, _aten.expand.default, _aten.permute.default,
     _aten.select.int, _aten.slice.Tensor, _aten.squeeze.dim, _aten.t.default,
     _aten.transpose.int, _aten.unbind.int, _aten.unsqueeze.default, _aten.view.default,

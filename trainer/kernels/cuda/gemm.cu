@@ -1,0 +1,235 @@
+// D = A * B on tensor cores: the heal and bf16 profiles of NUMERICS section 2.
+//
+// A and B come as planes (pack.cu). A block computes a tile of one matrix of the batch; K
+// advances by 32 through a ring of shared-memory stages filled by cp.async. One accumulator is
+// one chain in ascending K, instruction by instruction, so tile shape, stages and warps have
+// no effect on any bit.
+#include "fragments.cuh"
+#include "heal.cuh"
+
+constexpr int kStages = 3;
+
+// What a block must know about its product.
+struct Product {
+    const u16 *a, *b;            // [planes, batch, tiles * rows of a tile, k_padded]
+    const u32 *amax_a, *amax_b;  // heal: the maximum of every row of a plane
+    float* d;                    // [batch, m, n]
+    i64 plane_a, plane_b;        // elements from one plane to the next
+    i64 m, n;
+    int k_padded, tiles_m, tiles_n;
+};
+
+struct Bf16 {
+    static constexpr int kPlanes = 1;
+
+    // The chain never leaves the tensor core's accumulator.
+    struct Accumulator {
+        float chain[4];
+    };
+
+    __device__ __forceinline__ static void step(Accumulator& c, const FragmentA (&a)[1],
+                                                const FragmentB (&b)[1]) {
+        mma_bf16(c.chain, a[0].k0, b[0].k[0], b[0].k[1]);
+        mma_bf16(c.chain, a[0].k16, b[0].k[2], b[0].k[3]);
+    }
+
+    __device__ __forceinline__ static int exponent(const u32*, i64) { return 0; }
+    __device__ __forceinline__ static float result(const Accumulator& c, int i, int) {
+        return c.chain[i];
+    }
+};
+
+struct Heal {
+    static constexpr int kPlanes = 2;
+
+    struct Accumulator {
+        float main[4], corr[4];
+    };
+
+    __device__ __forceinline__ static void step(Accumulator& c, const FragmentA (&a)[2],
+                                                const FragmentB (&b)[2]) {
+        float m[4] = {}, t[4] = {};
+        mma_f16(m, a[0].k0, b[0].k[0], b[0].k[1]);
+        mma_f16(m, a[0].k16, b[0].k[2], b[0].k[3]);
+        mma_f16(t, a[0].k0, b[1].k[0], b[1].k[1]);
+        mma_f16(t, a[0].k16, b[1].k[2], b[1].k[3]);
+        mma_f16(t, a[1].k0, b[0].k[0], b[0].k[1]);
+        mma_f16(t, a[1].k16, b[0].k[2], b[0].k[3]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            c.main[i] = __fadd_rn(c.main[i], m[i]);
+            c.corr[i] = __fadd_rn(c.corr[i], t[i]);
+        }
+    }
+
+    __device__ __forceinline__ static int exponent(const u32* amax, i64 plane_row) {
+        return heal_exponent(amax[plane_row]);
+    }
+    __device__ __forceinline__ static float result(const Accumulator& c, int i, int exponent) {
+        return ldexp_rn(__fadd_rn(c.main[i], __fmul_rn(c.corr[i], 0x1p-11f)), exponent);
+    }
+};
+
+// Blocks are (kStrip * tiles_n, strips of tile rows, batch): blocks that run together read few
+// panels, and a block's place follows from its index without keeping a register.
+constexpr int kStrip = 8;
+
+struct Place {
+    __device__ __forceinline__ static i64 batch() { return blockIdx.z; }
+    __device__ __forceinline__ static int tile_m() {
+        return static_cast<int>(blockIdx.y * kStrip + blockIdx.x % kStrip);
+    }
+    __device__ __forceinline__ static int tile_n() { return static_cast<int>(blockIdx.x / kStrip); }
+};
+
+// WARPS_M x WARPS_N warps, each with MI x NI instruction tiles of 16 x 8.
+template <class Profile, int WARPS_M, int WARPS_N, int MI, int NI>
+struct Tile {
+    static constexpr int kThreads = WARPS_M * WARPS_N * 32;
+    static constexpr int kRows = WARPS_M * MI * 16;
+    static constexpr int kColumns = WARPS_N * NI * 8;
+    static constexpr int kPlaneElements = (kRows + kColumns) * kBlockK;  // A's rows, then B's
+    static constexpr int kStageElements = Profile::kPlanes * kPlaneElements;
+
+    const Product& p;
+    u16* const stages;
+    const u16 *next_a, *next_b;  // what this thread copies of the next block's first plane
+    typename Profile::Accumulator c[MI][NI] = {};
+
+    __device__ __forceinline__ Tile(const Product& product, unsigned char* shared)
+        : p(product),
+          stages(reinterpret_cast<u16*>(shared)),
+          next_a(first_chunk(product.a, Place::batch() * p.tiles_m + Place::tile_m(), kRows)),
+          next_b(first_chunk(product.b, Place::batch() * p.tiles_n + Place::tile_n(), kColumns)) {}
+
+    __device__ __forceinline__ static int thread() { return static_cast<int>(threadIdx.x); }
+    __device__ __forceinline__ static int lane() { return thread() % 32; }
+    __device__ __forceinline__ static int warp_m() { return thread() / 32 / WARPS_N; }
+    __device__ __forceinline__ static int warp_n() { return thread() / 32 % WARPS_N; }
+
+    __device__ __forceinline__ const u16* first_chunk(const u16* planes, i64 tile, int rows) const {
+        const i64 row = tile * rows + thread() / kChunks;
+        return planes + row * p.k_padded + thread() % kChunks * 8;
+    }
+
+    // Starts the copy of the next block along K, if there is one. The group is committed in
+    // any case: waiting counts groups, so there must be one per block.
+    __device__ __forceinline__ void fetch(int stage, bool more) {
+        if (more) {
+            u16* to =
+                stages + stage * kStageElements + swizzled(thread() / kChunks, thread() % kChunks);
+            fetch_rows<kRows>(to, next_a, p.plane_a);
+            fetch_rows<kColumns>(to + kRows * kBlockK, next_b, p.plane_b);
+            next_a += kBlockK;
+            next_b += kBlockK;
+        }
+        cp_async_commit();
+    }
+
+    template <int ROWS>
+    __device__ __forceinline__ void fetch_rows(u16* to, const u16* from, i64 plane_stride) const {
+#pragma unroll
+        for (int plane = 0; plane < Profile::kPlanes; ++plane) {
+#pragma unroll
+            for (int r = 0; r < ROWS; r += kThreads / kChunks) {
+                cp_async_16(to + plane * kPlaneElements + r * kBlockK,
+                            from + plane * plane_stride + static_cast<i64>(r) * p.k_padded);
+            }
+        }
+    }
+
+    // A's fragments stay in registers while B's stream by.
+    __device__ __forceinline__ void multiply(const u16* from) {
+        FragmentA a[MI][Profile::kPlanes];
+#pragma unroll
+        for (int mi = 0; mi < MI; ++mi) {
+#pragma unroll
+            for (int plane = 0; plane < Profile::kPlanes; ++plane) {
+                a[mi][plane].load(from + plane * kPlaneElements, (warp_m() * MI + mi) * 16, lane());
+            }
+        }
+#pragma unroll
+        for (int ni = 0; ni < NI; ++ni) {
+            FragmentB b[Profile::kPlanes];
+#pragma unroll
+            for (int plane = 0; plane < Profile::kPlanes; ++plane) {
+                b[plane].load(from + plane * kPlaneElements + kRows * kBlockK,
+                              (warp_n() * NI + ni) * 8, lane());
+            }
+#pragma unroll
+            for (int mi = 0; mi < MI; ++mi) Profile::step(c[mi][ni], a[mi], b);
+        }
+    }
+
+    // Element i of an instruction tile lies in row lane / 4 + i / 2 * 8, column
+    // lane % 4 * 2 + i % 2 (device.cuh).
+    __device__ __forceinline__ void store(u32* status, u32 op) const {
+        const i64 row0 =
+            static_cast<i64>(Place::tile_m()) * kRows + warp_m() * MI * 16 + lane() / 4;
+        const i64 col0 =
+            static_cast<i64>(Place::tile_n()) * kColumns + warp_n() * NI * 8 + lane() % 4 * 2;
+        const u32* amax_a = p.amax_a + Place::batch() * p.tiles_m * kRows;
+        const u32* amax_b = p.amax_b + Place::batch() * p.tiles_n * kColumns;
+        float* d = p.d + Place::batch() * p.m * p.n;
+        bool finite = true;
+#pragma unroll
+        for (int r = 0; r < MI * 2; ++r) {
+            const i64 row = row0 + r * 8;
+            if (row >= p.m) break;
+            const int exponent_a = Profile::exponent(amax_a, row);
+#pragma unroll
+            for (int s = 0; s < NI * 2; ++s) {
+                const i64 col = col0 + s / 2 * 8 + s % 2;
+                if (col >= p.n) break;
+                const float value = Profile::result(c[r / 2][s / 2], r % 2 * 2 + s % 2,
+                                                    exponent_a + Profile::exponent(amax_b, col));
+                finite = finite && is_finite(value);
+                d[row * p.n + col] = value;
+            }
+        }
+        if (!finite) report_nonfinite(status, op);
+    }
+
+    __device__ __forceinline__ void run(u32* status, u32 op) {
+        if (Place::tile_m() >= p.tiles_m) return;  // the last strip may be lower
+        const int blocks = p.k_padded / kBlockK;
+#pragma unroll
+        for (int block = 0; block < kStages - 1; ++block) fetch(block, block < blocks);
+        int reading = 0;
+        for (int block = 0; block < blocks; ++block) {
+            cp_async_wait<kStages - 2>();
+            // Now every thread's copies have arrived, and all have left the stage filled next.
+            __syncthreads();
+            const int filling = reading == 0 ? kStages - 1 : reading - 1;
+            fetch(filling, block + kStages - 1 < blocks);
+            multiply(stages + reading * kStageElements);
+            reading = reading == kStages - 1 ? 0 : reading + 1;
+        }
+        store(status, op);
+    }
+};
+
+// Shared memory: kStages * kStageElements * 2 bytes.
+#define HEAL_KERNEL(name, ...)                                                                  \
+    KERNEL((Tile<Heal, __VA_ARGS__>::kThreads), name)                                           \
+    (const u16* a, const u16* b, i64 plane_a, i64 plane_b, const u32* amax_a, const u32* amax_b, \
+     float* d, i64 m, i64 n, int k_padded, int tiles_m, int tiles_n, u32* status, u32 op) {     \
+        DYNAMIC_SHARED(shared);                                                                 \
+        const Product p{a,       b, amax_a, amax_b,   d,       plane_a,                         \
+                        plane_b, m, n,      k_padded, tiles_m, tiles_n};                        \
+        Tile<Heal, __VA_ARGS__>(p, shared).run(status, op);                                     \
+    }
+
+#define BF16_KERNEL(name, ...)                                                                  \
+    KERNEL((Tile<Bf16, __VA_ARGS__>::kThreads), name)                                           \
+    (const u16* a, const u16* b, float* d, i64 m, i64 n, int k_padded, int tiles_m, int tiles_n, \
+     u32* status, u32 op) {                                                                     \
+        DYNAMIC_SHARED(shared);                                                                 \
+        const Product p{a, b, nullptr, nullptr, d, 0, 0, m, n, k_padded, tiles_m, tiles_n};     \
+        Tile<Bf16, __VA_ARGS__>(p, shared).run(status, op);                                     \
+    }
+
+HEAL_KERNEL(gemm_heal_96x128, 2, 4, 3, 4)
+HEAL_KERNEL(gemm_heal_64x64, 2, 2, 2, 4)
+BF16_KERNEL(gemm_bf16_128x128, 2, 4, 4, 4)
+BF16_KERNEL(gemm_bf16_64x64, 2, 2, 2, 4)
