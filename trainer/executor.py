@@ -51,8 +51,9 @@ def execute(
     with torch.no_grad():
         for index, node in enumerate(graph.nodes):
             for value_id, tensor in zip(node.outputs, run_node(node, tensors), strict=True):
-                value = graph.values[value_id]
-                tensors[value_id] = sink(value, tensor) if value_id in committed else tensor
+                shaped = tensor.view(graph.values[value_id].shape)
+                kept = value_id in committed
+                tensors[value_id] = sink(graph.values[value_id], shaped) if kept else shaped
             _release(graph, node, index, tensors, keep)
     names = [value.name for value in graph.inputs("state")]
     return StepResult(

@@ -9,6 +9,8 @@ refused by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
 from typing import Any
 
 import torch
@@ -89,8 +91,9 @@ class _Tracer(TorchDispatchMode):
     ) -> StepGraph:
         """Close the trace: choose what the arena holds and return the graph."""
         named = {name: self._whole(tensor) for name, tensor in metrics.items()}
+        shapes = _gemm_shapes(self._values, self._nodes)
         return StepGraph(
-            values=tuple(self._values),
+            values=tuple(replace(v, shape=shapes.get(v.id, v.shape)) for v in self._values),
             nodes=tuple(self._nodes),
             state_after=tuple(self._whole(tensor) for tensor in state_after),
             metrics=named,
@@ -183,6 +186,29 @@ def _bit_safe(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bo
     if func is _aten.clone.default:
         return set(kwargs) <= {"memory_format"}
     return func in {_aten.cat.default, _aten.stack.default} and not kwargs
+
+
+def _gemm_shapes(values: Sequence[Value], nodes: Sequence[Node]) -> dict[int, tuple[int, ...]]:
+    """Return the shape in which a GEMM first reads each computed value as a whole.
+
+    A value's shape decides its leaves. An operand that was computed as [B, T, H, K] and is read
+    as a [B*T, H*K] matrix is declared as that matrix, so that its tiles are the GEMM's tiles.
+    """
+    shapes: dict[int, tuple[int, ...]] = {}
+    for ref in (ref for node in nodes if node.op == "bitwitness::gemm" for ref in node.refs()):
+        whole = prod(ref.shape) == prod(values[ref.value].shape)
+        if values[ref.value].kind != "computed" or not whole or ref.value in shapes:
+            continue
+        rows, columns = ref.shape[-2:]
+        if ref.stride == _row_major(ref.shape):
+            shapes[ref.value] = ref.shape
+        elif ref.stride[:-2] + ref.stride[:-3:-1] == _row_major((*ref.shape[:-2], columns, rows)):
+            shapes[ref.value] = (*ref.shape[:-2], columns, rows)
+    return shapes
+
+
+def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
 def _committed(
