@@ -20,7 +20,8 @@ from typing import Any, Literal
 
 from verifier.errors import BeaconError
 
-MAX_BEACON_BYTES = 4096
+MAX_BEACON_BYTES = 512
+MAX_FILE_BYTES = 4096
 _MAX_ROUND = 1 << 40
 _HEX = re.compile(r"(?:[0-9a-f]{2})+")
 
@@ -73,19 +74,18 @@ def beacon_from_file(path: Path) -> Beacon:
     """Read a beacon from a file: a drand answer if it starts like JSON, else its raw bytes.
 
     Raises:
-        BeaconError: unreadable, empty, longer than MAX_BEACON_BYTES, or JSON that is no
-            consistent drand answer.
+        BeaconError: unreadable, empty, too long, or JSON that is no consistent drand answer.
 
     """
     try:
         with path.open("rb") as stream:
-            data = stream.read(MAX_BEACON_BYTES + 1)
+            data = stream.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise BeaconError(error.strerror or str(error), file=str(path)) from None
-    if not data or len(data) > MAX_BEACON_BYTES:
-        raise BeaconError(f"a beacon has 1 to {MAX_BEACON_BYTES} bytes", file=str(path))
-    if data.lstrip()[:1] == b"{":
+    if len(data) <= MAX_FILE_BYTES and data.lstrip()[:1] == b"{":
         return _drand(_parse(data, path), path)
+    if not 1 <= len(data) <= MAX_BEACON_BYTES:
+        raise BeaconError(f"a beacon has 1 to {MAX_BEACON_BYTES} bytes", file=str(path))
     return Beacon(value=data, kind="file", description=f"{len(data)} bytes of file {path.name}")
 
 

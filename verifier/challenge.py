@@ -5,7 +5,8 @@
 each part preceded by its length as 8 bytes, little-endian, so that no two different inputs
 are one byte string. The beacon keeps the trainer from grinding commitments until the sample
 is kind to it, and keeps the auditor from choosing the sample; the verifier's nonce binds the
-result to one verifier, and protects against a trainer even if there is no beacon.
+result to one verifier, and protects against a trainer even if there is no beacon. A seed from
+the commitment alone cannot be made: the trainer could grind it.
 """
 
 from __future__ import annotations
@@ -20,11 +21,8 @@ from verifier.errors import OptionError
 
 DOMAIN = b"bitwitness/challenge/v1"
 NONCE_BYTES = 32
+MIN_NONCE_BYTES = 8
 MAX_NONCE_BYTES = 64
-_COMMITMENT_ALONE = (
-    "The steps were drawn from the commitment alone, without a beacon and without a nonce: the "
-    "trainer could have tried commitments until the draw suited it."
-)
 _NONCE_ALONE = (
     "There was no public beacon: that the draw was not foreseen rests on the verifier's nonce "
     "alone, and that it was not chosen rests on the verifier."
@@ -41,9 +39,9 @@ class Challenge:
     """What was drawn from what: all that is needed to draw it again.
 
     Attributes:
-        commitment_digest: SHA-256 of the commitment envelope's file, 32 bytes.
+        commitment_digest: SHA-256 of the commitment's signed payload, 32 bytes.
         beacon: public randomness, or none.
-        nonce: the verifier's own randomness; empty if there is none.
+        nonce: the verifier's own randomness.
 
     """
 
@@ -58,8 +56,6 @@ class Challenge:
 
     def caveat(self) -> str:
         """Say what this seed does not protect against, in one sentence."""
-        if not self.beacon.value and not self.nonce:
-            return _COMMITMENT_ALONE
         if not self.beacon.value:
             return _NONCE_ALONE
         return _DRAND if self.beacon.kind == "drand" else _UNDATED
@@ -80,12 +76,21 @@ def fresh_nonce() -> bytes:
 
 
 def nonce_from_hex(text: str) -> bytes:
-    """Read a nonce from lower-case hex of at most 64 bytes; empty means none.
+    """Read a nonce from lower-case hex.
 
     Raises:
-        OptionError: anything else.
+        OptionError: not hex, or as `check_nonce`.
 
     """
-    if not _HEX.fullmatch(text) or len(text) > 2 * MAX_NONCE_BYTES:
-        raise OptionError(f"a nonce is lower-case hex of at most {MAX_NONCE_BYTES} bytes")
-    return bytes.fromhex(text)
+    if not _HEX.fullmatch(text):
+        raise OptionError("a nonce is lower-case hex")
+    return check_nonce(bytes.fromhex(text))
+
+
+def check_nonce(nonce: bytes) -> bytes:
+    """Return the nonce; OptionError unless it has 8 to 64 bytes."""
+    if not MIN_NONCE_BYTES <= len(nonce) <= MAX_NONCE_BYTES:
+        raise OptionError(
+            f"a nonce has {MIN_NONCE_BYTES} to {MAX_NONCE_BYTES} bytes, not {len(nonce)}"
+        )
+    return nonce

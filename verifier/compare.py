@@ -7,7 +7,7 @@ wrong operator is then found where it is, and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from emulator_ext import pinned
 from trainer.graph import Node, StepGraph, Value
 from transcript.layout import Layout
 from verifier.step_report import MAX_DIFFERENCES, Difference
+
+ALL_REDUCE = "bitwitness::all_reduce"
 
 Array = NDArray[np.generic]
 # Names how well the arithmetic behind one element is known: recorded, modelled or exact.
@@ -64,14 +67,14 @@ class Comparer:
     def __init__(
         self, graph: StepGraph, arena: NDArray[np.uint8], rank: int, evidence: Evidence
     ) -> None:
-        self._graph, self._arena, self._rank = graph, arena, rank
+        self.graph, self._arena, self._rank = graph, arena, rank
         self._evidence = evidence
         self.differences: list[Difference] = []
         self.values = self.elements = self.differing = 0
 
     def __call__(self, value: Value, tensor: Tensor) -> Tensor:
         """Compare one value and return the committed one."""
-        committed = self._graph.arena.unpack(self._arena, value.name)
+        committed = self.graph.arena.unpack(self._arena, value.name)
         self.values += 1
         self.elements += committed.size
         self.note(value, committed, tensor.numpy())
@@ -87,9 +90,9 @@ class Comparer:
             self.differences.append(self._locate(value, found, committed.size))
 
     def _locate(self, value: Value, found: FirstDifference, elements: int) -> Difference:
-        index = self._graph.producers[value.id]
-        node = self._graph.nodes[index]
-        reads = dict.fromkeys(self._graph.values[ref.value].name for ref in node.refs())
+        index = self.graph.producers[value.id]
+        node = self.graph.nodes[index]
+        reads = dict.fromkeys(self.graph.values[ref.value].name for ref in node.refs())
         return Difference(
             rank=self._rank,
             node=index,
@@ -119,3 +122,29 @@ def compare_states(
 
 def _bits(array: Array) -> NDArray[np.uint32]:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint32)
+
+
+class CommittedSums:
+    """The communicator of a replay: the pinned sum over what every rank committed.
+
+    A rank's own addend is compared when its `Comparer` sees it; the others' are taken as
+    committed here, and compared when those ranks are replayed.
+    """
+
+    def __init__(self, graph: StepGraph, arenas: Sequence[NDArray[np.uint8]]) -> None:
+        self._graph, self._arenas = graph, arenas
+        self._addends = [
+            graph.values[next(node.refs()).value].name
+            for node in graph.nodes
+            if node.op == ALL_REDUCE
+        ]
+        self._next = 0
+
+    def all_reduce(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the sum over all ranks, f32 [n]; calls come in the graph's order."""
+        if len(self._arenas) == 1:
+            return flat
+        name = self._addends[self._next]
+        self._next += 1
+        shards = [self._graph.arena.unpack(arena, name).reshape(-1) for arena in self._arenas]
+        return pinned.tree_sum(np.stack(shards))

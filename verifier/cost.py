@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from trainer.graph import Node, Ref, StepGraph
+from trainer.graph import Node, StepGraph
 from verifier.errors import BudgetError
 
 GEMM = "bitwitness::gemm"
@@ -18,8 +18,7 @@ def node_macs(node: Node, graph: StepGraph) -> int:
     """Return the multiply-accumulates of one operator; 0 for anything but a matrix product."""
     if node.op != GEMM:
         return 0
-    left = node.arguments[0]
-    assert isinstance(left, Ref)
+    left = next(node.refs())
     return prod(graph.values[node.outputs[0]].shape) * left.shape[-1]
 
 

@@ -71,13 +71,20 @@ class ElementEvidence:
         found = level(self._numerics)
         if found != "recorded" or self._numerics.profile != "bf16":
             return found
+        left, right, *_ = node.refs()
+        a_MK = self._matrix(left, index[:-2])
+        b_KN = self._matrix(right, index[:-2])
         row = table_row(self._numerics)
-        assert row is not None
-        left, right = (ref for ref in node.arguments[:2] if isinstance(ref, Ref))
-        *batch, i, j = index
-        a_K = self._view(left)[(*batch, i)]
-        b_K = self._view(right)[(*batch, slice(None), j)]
-        return "modelled" if reaches_e_zero(a_K, b_K, row) else "recorded"
+        if row is not None and reaches_e_zero(a_MK[index[-2]], b_KN[:, index[-1]], row):
+            return "modelled"
+        return found
+
+    def _matrix(self, ref: Ref, batch: tuple[int, ...]) -> NDArray[np.float32]:
+        """Return one matrix of a GEMM operand, f32 [rows, columns]."""
+        matrix = self._view(ref)
+        for i in batch:
+            matrix = matrix[i]
+        return matrix
 
     def _view(self, ref: Ref) -> NDArray[np.float32]:
         value = self._graph.values[ref.value]
@@ -97,8 +104,8 @@ def reaches_e_zero(a_K: NDArray[np.float32], b_K: NDArray[np.float32], row: Nume
 
     The accumulator may still lie above the floor, so this errs towards "modelled".
     """
-    assert row.L is not None
-    assert row.e_zero is not None
+    if row.L is None or row.e_zero is None:
+        return False
     exponents = _bf16_exponents(a_K) + _bf16_exponents(b_K)
     nonzero = (a_K != 0) & (b_K != 0)
     pad = -len(exponents) % row.L
@@ -111,4 +118,5 @@ def _bf16_exponents(x: NDArray[np.float32]) -> NDArray[np.int64]:
     """Return each exponent after rounding to nearest bf16, from the bits."""
     bits = np.ascontiguousarray(x).view(np.uint32).astype(np.int64)
     rounded = bits + 0x7FFF + ((bits >> 16) & 1)
-    return np.maximum((rounded >> 23 & 0xFF) - 127, _BF16_EMIN)
+    exponents: NDArray[np.int64] = np.maximum((rounded >> 23 & 0xFF) - 127, _BF16_EMIN)
+    return exponents

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -17,7 +17,7 @@ from verifier.errors import ResultError
 from verifier.step_report import StepReport
 from verifier.verdict import Check, Overall, Verdict
 
-FORMAT = "bitwitness/audit-report/v1"
+FORMAT: Final = "bitwitness/audit-report/v1"
 MAX_REPORT_BYTES = 256 << 20
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from verifier.verdict import Check, Verdict
 
@@ -72,6 +72,7 @@ class StepReport:
         step: which.
         checks: what was compared, in order.
         differences: the first values that differ, in execution order.
+        roots: roots that the replay came to, hex by name.
         operators: operators computed again, over all ranks.
         values: committed values compared.
         elements: elements compared.
@@ -84,6 +85,7 @@ class StepReport:
     step: int
     checks: tuple[Check, ...]
     differences: tuple[Difference, ...] = ()
+    roots: Mapping[str, str] = field(default_factory=dict)
     operators: int = 0
     values: int = 0
     elements: int = 0
@@ -104,3 +106,13 @@ def gravest(verdicts: Iterable[Verdict]) -> Verdict:
     """
     found = set(verdicts) or {Verdict.INCONCLUSIVE}
     return next(verdict for verdict in GRAVITY if verdict in found)
+
+
+def one_per_name(checks: Iterable[Check]) -> tuple[Check, ...]:
+    """Join the checks of all ranks: of each name the gravest stays, the first of these."""
+    kept: dict[str, Check] = {}
+    for check in checks:
+        known = kept.get(check.name)
+        if known is None or GRAVITY.index(check.verdict) < GRAVITY.index(known.verdict):
+            kept[check.name] = check
+    return tuple(kept.values())

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from transcript.errors import MissingError, TranscriptError
+from transcript.errors import LimitError, MalformedError, MissingError, TranscriptError
 
 
 class Verdict(StrEnum):
@@ -84,6 +84,18 @@ def from_error(name: str, error: TranscriptError) -> Check:
         name=name,
         verdict=Verdict.NON_RESPONSE if missing else Verdict.INVALID_COMMITMENT,
         detail=str(error),
+        evidence={"code": error.code, **error.evidence},
+    )
+
+
+def from_stored(name: str, error: TranscriptError) -> Check:
+    """As `from_error` for what the store holds: there, undecodable bytes are just other bytes."""
+    if not isinstance(error, MalformedError | LimitError):
+        return from_error(name, error)
+    return Check(
+        name=name,
+        verdict=Verdict.MISMATCH,
+        detail=f"the stored bytes are not those that were committed: {error}",
         evidence={"code": error.code, **error.evidence},
     )
 

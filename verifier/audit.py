@@ -1,0 +1,239 @@
+"""An audit from beginning to end: structure, challenge, replay, signed result, report.
+
+Who runs the replays is the caller's business: `Audit.run` takes any mapper, and what it maps is
+a plain function over picklable tasks. Nothing here knows of a cluster.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+from transcript.errors import StorageError, TranscriptError
+from transcript.files import write_atomic
+from transcript.keys import PrivateKey, PublicKey
+from transcript.log import LogReader
+from verifier.beacon import NO_BEACON, Beacon
+from verifier.challenge import Challenge, check_nonce, fresh_nonce
+from verifier.commitment import OpenedCommitment, open_commitment
+from verifier.conclusion import Conclusion, check_beacon
+from verifier.context import RunContext, open_context
+from verifier.cost import check_budget, step_macs
+from verifier.errors import OptionError
+from verifier.replay import ReplayTask, run_task
+from verifier.report import REPORT_JSON, write_report
+from verifier.report_data import to_json
+from verifier.sampling import sample_steps
+from verifier.step_report import StepReport
+from verifier.structure import Structure, check_structure
+from verifier.verdict import Check, from_error
+
+RESULT_FILE = "audit-result.dsse.json"
+MAX_SAMPLES = 4096
+
+Mapper = Callable[[Callable[[ReplayTask], StepReport], Iterable[ReplayTask]], Iterable[StepReport]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOptions:
+    """How an audit is made.
+
+    Attributes:
+        steps: how many steps to replay, first and last included; all if there are no more.
+        beacon: public randomness that is younger than the commitment.
+        nonce: the verifier's own, 8 to 64 bytes; fresh by default.
+        delta: 1 - confidence of the bound.
+        threads: threads of one replay and of hashing; all CPUs by default.
+        budget: greatest number of multiply-accumulates to replay; None for no limit.
+        trusted: keys one of which must be the registered one; any key by default.
+
+    """
+
+    steps: int = 8
+    beacon: Beacon = NO_BEACON
+    nonce: bytes = field(default_factory=fresh_nonce)
+    delta: Decimal = Decimal("0.01")
+    threads: int | None = None
+    budget: int | None = None
+    trusted: tuple[PublicKey, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.steps <= MAX_SAMPLES:
+            raise OptionError(f"between 1 and {MAX_SAMPLES} steps are sampled, not {self.steps}")
+        if not 0 < self.delta < 1:
+            raise OptionError(f"delta lies between 0 and 1, {self.delta} does not")
+        check_nonce(self.nonce)
+
+
+class Audit:
+    """One audit of one run; make one with `open`, use it as a context manager.
+
+    The order is structure (optional to call: `conclude` makes it if need be), run, conclude.
+    """
+
+    def __init__(
+        self, context: RunContext, commitment: OpenedCommitment, options: AuditOptions
+    ) -> None:
+        self.context, self.commitment, self.options = context, commitment, options
+        self._log: LogReader | None = None
+        self._log_fault: Check | None = None
+        try:
+            self._log = context.log()
+        except StorageError:
+            raise
+        except TranscriptError as error:
+            self._log_fault = from_error("log.leaf", error)
+
+    @classmethod
+    def open(cls, folder: Path, options: AuditOptions | None = None) -> Self:
+        """Open a run for audit; its cost is weighed before anything else is read.
+
+        Raises:
+            RunError: no registration or commitment that can be read.
+            BudgetError: the audit would cost more than the budget, or the run is too large.
+            StorageError: the disk or object store fails.
+
+        """
+        options = options or AuditOptions()
+        context = open_context(folder, options.trusted)
+        check_budget(
+            macs_per_step=step_macs(context.graph) * context.config.train.world,
+            steps=min(options.steps, len(context.recorded)),
+            budget=options.budget,
+        )
+        return cls(context, open_commitment(context.folder, context.key), options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._log is not None:
+            self._log.__exit__()
+
+    @cached_property
+    def challenge(self) -> Challenge:
+        """Where the seed came from."""
+        return Challenge(
+            commitment_digest=bytes.fromhex(self.commitment.digest),
+            beacon=self.options.beacon,
+            nonce=self.options.nonce,
+        )
+
+    @cached_property
+    def _structure(self) -> Structure:
+        threads = self.options.threads or len(os.sched_getaffinity(0))
+        found = check_structure(self.context, self.commitment, self._log, threads)
+        found.checks += [self._log_fault] if self._log_fault else []
+        found.checks += check_beacon(self.options.beacon, self.commitment.predicate)
+        return found
+
+    def structure(self) -> list[Check]:
+        """Make the checks over the whole run; see `check_structure`."""
+        return list(self._structure.checks)
+
+    def samples(self) -> list[int]:
+        """Return the challenged steps, ascending."""
+        return sample_steps(self.challenge.seed, self.context.recorded, self.options.steps)
+
+    def tasks(self) -> list[ReplayTask]:
+        """Return what is to be replayed: the samples that the log has an entry for."""
+        return [self._task(step, line) for step, line in self._lines().items()]
+
+    def run(
+        self,
+        mapper: Mapper = map,
+        progress: Callable[[StepReport], None] | None = None,
+    ) -> list[StepReport]:
+        """Replay all samples.
+
+        Args:
+            mapper: like the builtin `map`; the order of its results does not matter.
+            progress: called with each report as it arrives.
+
+        Raises:
+            StorageError, RunError: as `ReplayTask.run`; and whatever the mapper raises.
+
+        """
+        reports = self._unanswered()
+        for report in mapper(run_task, self.tasks()):
+            reports.append(report)
+            if progress is not None:
+                progress(report)
+        return sorted(reports, key=lambda report: report.step)
+
+    def conclude(self, reports: Iterable[StepReport], out: Path, key: PrivateKey) -> Path:
+        """Sign the result and write it, with its report and copies of what it refers to.
+
+        Args:
+            reports: of all samples.
+            out: folder, made if need be.
+            key: the verifier's.
+
+        Returns:
+            OUT/audit-result.dsse.json.
+
+        Raises:
+            OptionError: the reports are not those of the samples.
+            StorageError: the folder cannot be written.
+
+        """
+        ordered = sorted(reports, key=lambda report: report.step)
+        if [report.step for report in ordered] != self.samples():
+            raise OptionError("the step reports are not those of the challenged steps")
+        conclusion = Conclusion(
+            context=self.context,
+            commitment=self.commitment,
+            challenge=self.challenge,
+            delta=self.options.delta,
+            pinned=bool(self.options.trusted),
+            structure=tuple(self._structure.checks),
+            losses=tuple(self._structure.losses),
+            reports=tuple(ordered),
+        )
+        data = to_json(conclusion.report_data(key.public))
+        result = out / RESULT_FILE
+        self._copy_statements(out)
+        write_atomic(out / REPORT_JSON, data)
+        write_report(out)
+        write_atomic(result, conclusion.sign(key, data))
+        return result
+
+    def _lines(self) -> dict[int, bytes]:
+        """Return the log's lines of the samples, as far as there are such lines."""
+        if self._log is None:
+            return {}
+        return {step: self._log.line(step) for step in self.samples() if step < len(self._log)}
+
+    def _task(self, step: int, line: bytes) -> ReplayTask:
+        return ReplayTask(
+            folder=self.context.folder.root,
+            step=step,
+            leaf=line,
+            registration=self.context.registration_digest,
+            threads=self.options.threads,
+        )
+
+    def _unanswered(self) -> list[StepReport]:
+        """Report the samples for which the log has no entry."""
+        answered = self._lines()
+        missing = [step for step in self.samples() if step not in answered]
+        return [StepReport(step=step, checks=(_no_leaf(step),)) for step in missing]
+
+    def _copy_statements(self, out: Path) -> None:
+        folder = self.context.folder
+        for path in (folder.registration, folder.commitment):
+            # Copies are a convenience: their digests stand in the result.
+            with suppress(TranscriptError):
+                write_atomic(out / path.name, folder.read(path))
+
+
+def _no_leaf(step: int) -> Check:
+    from transcript.errors import MissingError
+
+    return from_error("step.response", MissingError(f"the log has no entry for step {step}"))

@@ -1,0 +1,304 @@
+"""The cheap checks, over the whole run: everything but the arithmetic inside the steps.
+
+Each has a stable name and its own verdict, and one that fails does not keep the others from
+being made. docs/audit.md lists them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer.dataset import read_dataset
+from trainer.errors import TrainerError
+from trainer.model import as_parameters
+from trainer.plan import kept_states
+from trainer.state import initial_state
+from transcript.errors import MissingError, StorageError, TranscriptError
+from transcript.leaves import arena_root
+from transcript.log import LogReader
+from transcript.log_reader import checkpoint_sizes
+from transcript.run import GRAPH_LIMIT
+from transcript.statements import Commitment
+from transcript.store import RunStore
+from verifier.commitment import OpenedCommitment
+from verifier.context import RunContext
+from verifier.every_step import StepScan
+from verifier.evidence import level
+from verifier.verdict import Check, Verdict, compared, from_error, from_stored, match
+from verifier.weights import first_wrong_tensor, size_limit
+
+
+@dataclass(slots=True)
+class Structure:
+    """What the checks over the whole run found; `losses` are f32 bits by step."""
+
+    checks: list[Check] = field(default_factory=list)
+    losses: list[str] = field(default_factory=list)
+
+
+def check_structure(
+    context: RunContext, commitment: OpenedCommitment, log: LogReader | None, threads: int
+) -> Structure:
+    """Make all checks that need no replay.
+
+    Args:
+        context: the run, as registered.
+        commitment: what was committed at its end.
+        log: its log; None if it could not be opened.
+        threads: for hashing.
+
+    Raises:
+        StorageError: the disk or object store fails: no verdict follows from that.
+
+    """
+    found = Structure()
+    checker = _Checker(context=context, commitment=commitment.predicate, threads=threads)
+    found.checks += [context.signature, commitment.signature]
+    for name, function in checker.registered():
+        found.checks += guarded(name, function)
+    for name, function in checker.stored():
+        found.checks += guarded(name, function, from_stored)
+    if log is not None:
+        scan = StepScan(context, log)
+        found.checks += guarded("log.root", lambda: checker.log(log))
+        found.checks += guarded("log.leaf", scan.run)
+        found.checks += guarded("state.final", lambda: checker.ends(scan))
+        found.losses = scan.losses
+    found.checks += guarded("weights.final", checker.weights)
+    return found
+
+
+def guarded(
+    name: str,
+    function: Callable[[], Iterable[Check]],
+    fault: Callable[[str, TranscriptError], Check] = from_error,
+) -> list[Check]:
+    """Run checks; a fault in the prover's bytes that stops them becomes the check `name`.
+
+    What was checked before the fault stays.
+    """
+    checks: list[Check] = []
+    try:
+        checks.extend(function())
+    except StorageError:
+        raise
+    except TranscriptError as error:
+        checks.append(fault(name, error))
+    except TrainerError as error:
+        checks.append(Check(name=name, verdict=Verdict.INVALID_COMMITMENT, detail=str(error)))
+    return checks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Checker:
+    context: RunContext
+    commitment: Commitment
+    threads: int
+
+    def registered(self) -> list[tuple[str, Callable[[], Iterable[Check]]]]:
+        """List the checks that need neither log nor final state."""
+        return [
+            ("registration.config", self._config),
+            ("commitment.registration", self._commitment),
+            ("numerics.evidence", self._numerics),
+            ("graph.digest", self._graph),
+            ("graph.file", self._graph_file),
+            ("constants.root", self._constants),
+            ("initial_state", self._initial_state),
+        ]
+
+    def stored(self) -> list[tuple[str, Callable[[], Iterable[Check]]]]:
+        """List the checks of what the store holds, steps aside."""
+        return [
+            ("dataset.root", self._dataset),
+            ("store.plan", self._store_plan),
+            ("constants.stored", self._stored_constants),
+            ("state.stored", self._final_state),
+        ]
+
+    def _config(self) -> Iterable[Check]:
+        registration, config = self.context.registration, self.context.config
+        record = config.record
+        policy = f"every:{record.every}" if record.policy == "every" else record.policy
+        yield compared(
+            "registration.config",
+            "arch, profile, ranks, steps and recording are the configuration's",
+            expected=f"{config.numerics.arch} {config.numerics.profile} {config.train.world} "
+            f"{config.train.steps} {policy}",
+            found=f"{registration.arch} {registration.profile} {registration.world} "
+            f"{registration.steps} {registration.record}",
+        )
+
+    def _commitment(self) -> Iterable[Check]:
+        context, commitment = self.context, self.commitment
+        yield compared(
+            "commitment.registration",
+            "the commitment names this run, its registration and its number of steps",
+            expected=f"{context.run_id} {context.registration_digest} {context.config.train.steps}",
+            found=f"{commitment.run_id} {commitment.registration} {commitment.steps}",
+        )
+
+    def _numerics(self) -> Iterable[Check]:
+        numerics = self.context.config.numerics
+        known = level(numerics)
+        what = f"profile {numerics.profile} on {numerics.arch}: {known}"
+        if known == "unknown":
+            yield Check(name="numerics.evidence", verdict=Verdict.INCONCLUSIVE, detail=what)
+        else:
+            yield match("numerics.evidence", f"the arithmetic is known ({what})", level=known)
+
+    def _graph(self) -> Iterable[Check]:
+        yield compared(
+            "graph.digest",
+            "the registered step graph is the one that the configuration gives",
+            expected=self.context.graph.digest,
+            found=self.context.registration.graph_digest,
+        )
+
+    def _graph_file(self) -> Iterable[Check]:
+        folder = self.context.folder
+        yield compared(
+            "graph.file",
+            "graph.json is that graph",
+            expected=self.context.graph.digest,
+            found=hashlib.sha256(folder.read(folder.graph, GRAPH_LIMIT)).hexdigest(),
+        )
+
+    def _constants(self) -> Iterable[Check]:
+        context, layout = self.context, self.context.layouts.constants
+        packed = layout.pack({name: t.numpy() for name, t in context.constants.items()})
+        yield compared(
+            "constants.root",
+            "the registered tables are those that the configuration gives",
+            expected=arena_root(packed, layout, self.threads).hex(),
+            found=context.registration.constants_root,
+        )
+
+    def _stored_constants(self) -> Iterable[Check]:
+        stored = self._store().read_constants()
+        yield compared(
+            "constants.stored",
+            "the stored tables are the registered ones",
+            expected=self.context.registration.constants_root,
+            found=arena_root(stored, self.context.layouts.constants, self.threads).hex(),
+        )
+
+    def _initial_state(self) -> Iterable[Check]:
+        layout = self.context.layouts.state
+        packed = layout.pack(initial_state(self.context.config))
+        yield compared(
+            "initial_state",
+            "training began with the state that the seed gives",
+            expected=arena_root(packed, layout, self.threads).hex(),
+            found=self.context.registration.initial_state_root,
+        )
+
+    def _dataset(self) -> Iterable[Check]:
+        dataset = self.context.registration.dataset
+        found = read_dataset(self.context.folder, dataset.tokens, self.threads)
+        yield compared(
+            "dataset.root",
+            f"the {dataset.tokens:,} stored tokens have the registered root",
+            expected=dataset.root,
+            found=found.root,
+        )
+
+    def _store_plan(self) -> Iterable[Check]:
+        """Everything that the policy promises has its place in the store."""
+        context, store = self.context, self._store()
+        promised = {*context.recorded}
+        states = {*kept_states(context.config)}
+        missing = [
+            f"{what} {min(gone)}"
+            for what, gone in (
+                ("step", promised - {*store.recorded}),
+                ("state", states - {*store.states}),
+                ("rank", {*range(context.config.train.world)} - {*range(store.world)}),
+            )
+            if gone
+        ]
+        if missing:
+            raise MissingError(f"not recorded as registered: {', '.join(missing)}")
+        yield match("store.plan", f"{len(promised):,} steps were recorded as registered")
+
+    def log(self, log: LogReader) -> Iterable[Check]:
+        """Check size, root and every signed tree head."""
+        head = self.commitment.log
+        if len(log) < head.size:
+            raise MissingError(f"the log has {len(log)} entries, {head.size} were committed")
+        yield compared(
+            "log.size",
+            "the log has one entry per step",
+            expected=str(self.context.config.train.steps),
+            found=str(len(log)),
+        )
+        yield compared(
+            "log.root",
+            "the log's entries have the committed root",
+            expected=head.root,
+            found=log.tree.root().hex(),
+        )
+        yield from guarded("log.checkpoints", lambda: self._checkpoints(log))
+
+    def _checkpoints(self, log: LogReader) -> Iterable[Check]:
+        steps, every = self.context.config.train.steps, self.context.config.record.checkpoint_every
+        due = {*range(every, steps + 1, every), steps}
+        missing = due - {*checkpoint_sizes(log.folder)}
+        if missing:
+            raise MissingError(f"no signed tree head over {min(missing)} steps")
+        heads = log.verify_checkpoints(self.context.key)
+        yield match(
+            "log.checkpoints", f"{len(heads):,} signed tree heads are prefixes of the final log"
+        )
+
+    def ends(self, scan: StepScan) -> Iterable[Check]:
+        """Check that the log ends where the commitment says."""
+        yield compared(
+            "state.final",
+            "the last step ends with the committed final state",
+            expected=self.commitment.final_state_root,
+            found=scan.last.state_after if scan.last else "",
+        )
+
+    def _final_state(self) -> Iterable[Check]:
+        yield compared(
+            "state.stored",
+            "the stored final state has the committed root",
+            expected=self.commitment.final_state_root,
+            found=arena_root(self._end(), self.context.layouts.state, self.threads).hex(),
+        )
+
+    def weights(self) -> Iterable[Check]:
+        """Check the exported file against its digest and against the stored final state."""
+        folder = self.context.folder
+        limit = size_limit(self.context.config)
+        name = folder.weights.relative_to(folder.root).as_posix()
+        data = folder.read(folder.weights, limit)
+        committed = {item.path: item.sha256 for item in self.commitment.weights}
+        yield compared(
+            "weights.digest",
+            f"{name} is the committed file",
+            expected=committed.get(name, ""),
+            found=hashlib.sha256(data).hexdigest(),
+        )
+        layout, packed = self.context.layouts.state, self._end()
+        state = {e.name: layout.unpack(packed, e.name) for e in layout.entries}
+        wrong = first_wrong_tensor(data, as_parameters(state), file=str(folder.weights))
+        yield compared(
+            "weights.final",
+            "the exported weights are the final state's",
+            expected="",
+            found=wrong or "",
+        )
+
+    def _end(self) -> NDArray[np.uint8]:
+        """Return the stored state after the last step."""
+        return self._store().read_state(self.context.config.train.steps)
+
+    def _store(self) -> RunStore:
+        return RunStore.open(self.context.folder.store, self.context.layouts)
