@@ -168,12 +168,15 @@ def verify_consistency(
     if not 0 < first <= second:
         raise ProofError(f"sizes {first} and {second} cannot be proved consistent")
     _check_hashes([first_root, second_root, *proof])
-    node, last, rest = first - 1, second - 1, list(proof)
+    rest = list(proof)
+    if first == second:
+        _expect(first_root, second_root, rest, f"consistency of {first} with itself")
+        return
+    node, last = first - 1, second - 1
     while node % 2:
         node, last = node // 2, last // 2
-    # a first tree that is one complete subtree, or the whole second one, starts from its own root
-    old = new = first_root if node == 0 or first == second else _take(rest)
-    last = 0 if first == second else last
+    # a first tree that is one complete subtree is its own starting point
+    old = new = first_root if node == 0 else _take(rest)
     while last > 0:
         if node % 2:
             sibling = _take(rest)

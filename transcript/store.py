@@ -34,6 +34,7 @@ from transcript.errors import (
     MissingError,
     StorageError,
     TranscriptError,
+    VersionError,
 )
 from transcript.guard import GuardedStore, read_document
 from transcript.layout import Bytes, Layout, byte_view, unpack_entry
@@ -135,9 +136,7 @@ class RunStore:
         """
         with _storage(str(location)):
             backend, root = _backend(location, make=False)
-            index = parse_group(
-                read_document(backend, root, _METADATA, METADATA_LIMIT), file=_METADATA
-            )
+            index = parse_group(_root_document(backend, root), file=_METADATA)
             if index[2] > MAX_WORLD:
                 raise MalformedError(f"world of {index[2]} ranks", file=_METADATA)
             for name, geometry in _geometries(layouts, *index).items():
@@ -220,7 +219,10 @@ class RunStore:
                 obstore.put(self._backend, _key(name, slot), shard)
 
     def _shard(self, size: int) -> npt.NDArray[np.uint8]:
-        # kept for the next write: fresh memory of this size costs more than filling it
+        # kept for the next write, because fresh memory of this size costs more than filling it;
+        # only with stores that are done with it on return: obstore's memory store keeps it
+        if not isinstance(self._backend, LocalStore | S3Store):
+            return np.empty(size, np.uint8)
         if size not in self._scratch:
             self._scratch[size] = np.empty(size, np.uint8)
         return self._scratch[size]
@@ -269,6 +271,17 @@ def _backend(location: Location, *, make: bool) -> tuple[Backend, Path | None]:
     if not make and not root.is_dir():
         raise MissingError("there is no store", file=str(root))
     return LocalStore(root, mkdir=make), root
+
+
+def _root_document(backend: Backend, root: Path | None) -> bytes:
+    try:
+        return read_document(backend, root, _METADATA, METADATA_LIMIT)
+    except MissingError:
+        for name in (".zgroup", ".zarray"):
+            with contextlib.suppress(MissingError):
+                read_document(backend, root, name, METADATA_LIMIT)
+                raise VersionError("Zarr format 2, not 3", file=name) from None
+        raise
 
 
 def _put_document(backend: Backend, root: Path | None, prefix: str, document: Any) -> None:

@@ -113,7 +113,7 @@ class Geometry:
         for codec in _codec_names(found.get("codecs")):
             if codec not in LISTED_CODECS:
                 raise MalformedError(f"codec {codec[:60]!r} is not listed", file=file)
-        for key in sorted(found.keys() | expected.keys()):
+        for key in dict.fromkeys([*expected, *found]):
             if found.get(key, ...) != expected.get(key, ...):
                 raise MalformedError(
                     f"{key} is {_short(found.get(key))}, the layout needs "
