@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster.collective import Mailbox, RayCommunicator, Shard, Slot
+from cluster.collective import Mailbox, RayTransport, Shard, ShardedSum, Slot
 from cluster.gauges import StepGauges
 from trainer.commit import Committer
 from trainer.config import RunConfig
@@ -40,6 +40,7 @@ class TrainerActor:
         self._rank = rank
         self._threads = threads
         self._mailbox = Mailbox(config.train.world)
+        self._communicator: ShardedSum
         self._trainer: RankTrainer
 
     def open(self, peers: Sequence[Any], resume_at: int) -> None:
@@ -50,8 +51,8 @@ class TrainerActor:
             resume_at: the step to execute first.
 
         """
-        if len(peers) > 1:
-            collective.use(RayCommunicator(self._rank, peers, self._mailbox))
+        transport = RayTransport(peers, self._rank)
+        self._communicator = ShardedSum(self._rank, len(peers), transport, self._mailbox)
         self._trainer = RankTrainer(
             self._config, RunFolder(Path(self._folder)), rank=self._rank, threads=self._threads
         )
@@ -60,7 +61,8 @@ class TrainerActor:
 
     def run_step(self) -> RankStep:
         """Execute, record and return the next step."""
-        return self._trainer.run_step()
+        with collective.use(self._communicator):
+            return self._trainer.run_step()
 
     def deliver(self, slot: Slot, source: int, shard: Shard) -> None:
         """Take a peer's shard; runs beside `run_step`, which waits for it."""

@@ -141,7 +141,22 @@ def audit(
       bitwitness audit runs/demo --steps 20 --beacon round.json --trust pub.pem
       bitwitness audit runs/demo --no-ray --workers 1
     """
-    raise AssertionError
+    from cluster.audit import AuditRequest, Workers, audit_command
+
+    return audit_command(
+        AuditRequest(
+            run=run,
+            steps=steps,
+            beacon=beacon,
+            beacon_hex=beacon_hex,
+            nonce=nonce,
+            out=out,
+            key=key,
+            trust=trust,
+            budget=budget,
+            workers=Workers(ray=not no_ray, address=address, count=workers, threads=threads),
+        )
+    )
 
 
 @app.command()
@@ -156,7 +171,10 @@ def report(
     Example:
       bitwitness report runs/demo.audits/001
     """
-    raise AssertionError
+    from verifier.report import write_report
+
+    page = write_report(folder)
+    return Outcome(document={"report": str(page)}, text=str(page))
 
 
 @app.command()
@@ -182,7 +200,10 @@ def inspect(run: Run, as_json: Json = False, debug: Debug = False) -> Outcome:
     Example:
       bitwitness inspect runs/demo
     """
-    raise AssertionError
+    from cluster.describe import describe_run
+    from cluster.places import existing_run
+
+    return describe_run(existing_run(run))
 
 
 @app.command()
@@ -197,7 +218,12 @@ def keygen(
     Example:
       bitwitness keygen ~/keys/trainer.pem
     """
-    raise AssertionError
+    from cluster.places import new_key_pair
+
+    public = path.with_name(f"{path.name}.pub.pem")
+    new_key_pair(path, public)
+    document = {"private_key": str(path), "public_key": str(public)}
+    return Outcome(document=document, text=f"Private {path}\nPublic  {public}")
 
 
 def main(command: str | None = None) -> None:

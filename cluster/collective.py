@@ -8,9 +8,9 @@ tree is elementwise, so cutting the vector into shards changes no bit either.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ Slot = tuple[int, str]
 
 # A rank that dies is noticed by the driver at once; this is for one that hangs.
 EXCHANGE_TIMEOUT_S: Final = 600.0
+# The concurrency group of `deliver`: it runs beside the step that waits for it.
+EXCHANGE_GROUP: Final = "exchange"
 
 
 class Mailbox:
@@ -64,19 +66,29 @@ def shard_bounds(length: int, world: int) -> list[int]:
     return [length * rank // world for rank in range(world + 1)]
 
 
-class RayCommunicator:
-    """The all-reduce of one trainer actor.
+class Transport(Protocol):
+    """Carries shards to the mailboxes of other ranks."""
+
+    def send(self, peers: Iterable[int], slot: Slot, shard: Shard) -> None:
+        """Deliver one shard to each of some other ranks."""
+
+
+class ShardedSum:
+    """The all-reduce of one rank.
 
     Args:
-        rank: this actor's rank.
-        peers: the actor handles of all ranks, in rank order; its own is never called.
-        mailbox: where this actor's `deliver` method puts what peers send.
+        rank: of this process.
+        world: number of ranks.
+        transport: reaches the others.
+        mailbox: where what others send arrives.
 
     """
 
-    def __init__(self, rank: int, peers: Sequence[Any], mailbox: Mailbox) -> None:
+    def __init__(self, rank: int, world: int, transport: Transport, mailbox: Mailbox) -> None:
         self._rank = rank
-        self._peers = peers
+        self._world = world
+        self._others = [peer for peer in range(world) if peer != rank]
+        self._transport = transport
         self._mailbox = mailbox
         self._round = 0
 
@@ -84,27 +96,34 @@ class RayCommunicator:
         """Return the pinned sum of all ranks' f32 [n]; every rank calls it in the same order."""
         scatter, gather = (self._round, "scatter"), (self._round, "gather")
         self._round += 1
-        cuts = shard_bounds(len(flat), len(self._peers))
-        for peer, (start, stop) in enumerate(pairwise(cuts)):
-            self._send(peer, scatter, flat[start:stop])
-        total = pinned.tree_sum(np.stack(self._mailbox.collect(scatter)))
-        self._broadcast(gather, total)
-        return np.concatenate(self._mailbox.collect(gather))
+        shards = [
+            flat[start:stop] for start, stop in pairwise(shard_bounds(len(flat), self._world))
+        ]
+        for peer in self._others:
+            self._transport.send([peer], scatter, shards[peer])
+        parts = np.stack(self._exchange(scatter, shards[self._rank]))
+        # With fewer elements than ranks some shards are empty.
+        total = pinned.tree_sum(parts) if parts.size else parts[0]
+        self._transport.send(self._others, gather, total)
+        return np.concatenate(self._exchange(gather, total))
 
-    def _broadcast(self, slot: Slot, shard: Shard) -> None:
+    def _exchange(self, slot: Slot, own: Shard) -> list[Shard]:
+        self._mailbox.deliver(slot, self._rank, own)
+        return self._mailbox.collect(slot)
+
+
+class RayTransport:
+    """Delivers by calling `deliver` of the other ranks' actors; large shards go by object store."""
+
+    def __init__(self, actors: Sequence[Any], rank: int) -> None:
+        self._actors = actors
+        self._rank = rank
+
+    def send(self, peers: Iterable[int], slot: Slot, shard: Shard) -> None:
+        """See `Transport.send`; the shard is stored once for all."""
         import ray
 
         stored = ray.put(shard)
-        for peer in range(len(self._peers)):
-            self._send(peer, slot, shard if peer == self._rank else stored)
-
-    def _send(self, peer: int, slot: Slot, shard: Any) -> None:
-        if peer == self._rank:
-            self._mailbox.deliver(slot, self._rank, shard)
-            return
-        handle = self._peers[peer].deliver.options(concurrency_group=EXCHANGE_GROUP)
-        handle.remote(slot, self._rank, shard)
-
-
-# Deliveries run beside the step that waits for them.
-EXCHANGE_GROUP: Final = "exchange"
+        for peer in peers:
+            handle = self._actors[peer].deliver.options(concurrency_group=EXCHANGE_GROUP)
+            handle.remote(slot, self._rank, stored)

@@ -90,14 +90,16 @@ def key_paths(run: Path) -> tuple[Path, Path]:
     return run.with_name(f"{run.name}.key.pem"), run.with_name(f"{run.name}.pub.pem")
 
 
-def signing_key(given: Path | None, private: Path, public: Path) -> tuple[PrivateKey, Path]:
-    """Load the given key, else the one at `private`, else make a new pair there.
+def audit_key_paths(out: Path) -> tuple[Path, Path]:
+    """Return where an auditor's private and public keys lie when none is given."""
+    return out.parent / "key.pem", out.parent / "pub.pem"
 
-    Returns:
-        The key and the file it lies in.
+
+def signing_key(given: Path | None, private: Path, public: Path) -> Path:
+    """Return the file of a usable key: the given one, or `private`, made there if missing.
 
     Raises:
-        FileError: `given` is missing.
+        FileError: `given` is missing, or no Ed25519 key.
         transcript.errors.MalformedError: the file holds no usable key.
 
     """
@@ -105,13 +107,19 @@ def signing_key(given: Path | None, private: Path, public: Path) -> tuple[Privat
         if not given.is_file():
             msg = f"{given}: no such key"
             raise FileError(msg, next_step="make one with `bitwitness keygen`")
-        return PrivateKey.load(given), given
-    if private.is_file():
-        return PrivateKey.load(private), private
-    return new_key_pair(private, public), private
+        chosen = given
+    elif private.is_file():
+        chosen = private
+    else:
+        new_key_pair(private, public)
+        return private
+    if PrivateKey.load(chosen).public.algorithm != "ed25519":
+        msg = f"{chosen}: not an Ed25519 key, which logs are signed with"
+        raise FileError(msg, next_step="make one with `bitwitness keygen`")
+    return chosen
 
 
-def new_key_pair(private: Path, public: Path) -> PrivateKey:
+def new_key_pair(private: Path, public: Path) -> None:
     """Make a key pair; the private file is readable by its owner only.
 
     Raises:
@@ -126,4 +134,3 @@ def new_key_pair(private: Path, public: Path) -> PrivateKey:
     key = PrivateKey.generate()
     key.save(private)
     public.write_text(key.public.pem(), encoding="ascii")
-    return key

@@ -1,52 +1,56 @@
 """Who replays the steps of an audit: this process, processes beside it, or Ray actors.
 
-All three map replay tasks to step reports, in whatever order they are finished. A task is
-plain data and a report is plain data; nothing else passes between an audit and its workers.
+Each is a mapper like the builtin `map`, except that results come in whatever order they are
+finished. Functions and tasks are picklable and results are plain data; nothing else passes
+between an audit and its workers.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from cluster.errors import ActorLostError, PlacementError
+from cluster.limits import thread_limits
 
-if TYPE_CHECKING:
-    from verifier.replay import ReplayTask
-    from verifier.step_report import StepReport
+T = TypeVar("T")
+R = TypeVar("R")
 
-Mapper = Callable[[Sequence["ReplayTask"]], Iterator["StepReport"]]
-
-# A step whose replay ends its process this often would end every process.
+# A task that ends its worker this often would end every worker.
 _ATTEMPTS: Final = 2
 _PLACEMENT_TIMEOUT_S: Final = 60.0
-_FEWER = "use fewer --workers: each holds a step's arena and state in memory"
+_FEWER: Final = "use fewer --workers: each holds a step's arena and state in memory"
 
 
-def inline() -> Mapper:
-    """Replay one step after the other in this process."""
-    from verifier.replay import run_task
+class Mapper(Protocol):
+    """Applies a function to tasks, somewhere."""
 
-    return lambda tasks: (run_task(task) for task in tasks)
+    def __call__(self, function: Callable[[T], R], tasks: Iterable[T], /) -> Iterator[R]:
+        """Yield the results as they are finished."""
+
+
+def inline(function: Callable[[T], R], tasks: Iterable[T], /) -> Iterator[R]:
+    """Run one task after the other in this process."""
+    return map(function, tasks)
 
 
 @contextmanager
 def processes(workers: int, threads: int) -> Iterator[Mapper]:
-    """Replay in so many fresh processes, without Ray."""
+    """Run tasks in so many fresh processes, without Ray."""
     # Forking a process that has threads (torch has) can deadlock the child.
     context = multiprocessing.get_context("spawn")
     executor = ProcessPoolExecutor(
         workers, mp_context=context, initializer=_limit_threads, initargs=(threads,)
     )
 
-    def replay(tasks: Sequence[ReplayTask]) -> Iterator[StepReport]:
+    def mapper(function: Callable[[T], R], tasks: Iterable[T], /) -> Iterator[R]:
         try:
-            futures = [executor.submit(_run_task, task) for task in tasks]
+            futures = [executor.submit(function, task) for task in tasks]
             for future in as_completed(futures):
                 yield future.result()
         except BrokenProcessPool:
@@ -54,17 +58,17 @@ def processes(workers: int, threads: int) -> Iterator[Mapper]:
             raise ActorLostError(msg, next_step=_FEWER) from None
 
     try:
-        yield replay
+        yield mapper
     finally:
         executor.shutdown(cancel_futures=True)
 
 
 @contextmanager
 def ray_actors(workers: int, threads: int) -> Iterator[Mapper]:
-    """Replay in so many verifier actors of the connected Ray, spread over its nodes."""
+    """Run tasks in so many verifier actors of the connected Ray, spread over its nodes."""
     crew = _Crew(workers, threads)
     try:
-        yield crew.replay
+        yield crew
     finally:
         crew.dismiss()
 
@@ -74,11 +78,11 @@ class VerifierActor:
 
     def warm(self) -> None:
         """Import what a replay needs, while the audit is still checking the structure."""
-        import verifier.replay  # noqa: F401
+        import verifier.replay  # noqa: F401  # the import is the point
 
-    def replay(self, task: ReplayTask) -> StepReport:
-        """Replay one step on all its ranks."""
-        return _run_task(task)
+    def apply(self, function: Callable[[T], R], task: T) -> R:
+        """Run one task."""
+        return function(task)
 
 
 class _Crew:
@@ -86,41 +90,34 @@ class _Crew:
 
     def __init__(self, workers: int, threads: int) -> None:
         self._threads = threads
-        self._actors = [self._hire() for _ in range(workers)]
-        # what is awaited: reference -> (actor, task); None while an actor is warming up
-        self._awaited: dict[Any, tuple[Any, ReplayTask | None]] = {
-            actor.warm.remote(): (actor, None) for actor in self._actors
-        }
+        self._actors: list[Any] = []
+        # reference -> (actor, index of its task), None while an actor is warming up
+        self._awaited: dict[Any, tuple[Any, int | None]] = {}
+        for _ in range(workers):
+            actor = self._hire()
+            self._awaited[actor.warm.remote()] = (actor, None)
 
-    def replay(self, tasks: Sequence[ReplayTask]) -> Iterator[StepReport]:
+    def __call__(self, function: Callable[[T], R], tasks: Iterable[T], /) -> Iterator[R]:
         """Hand out tasks as actors become free; a lost actor's task is given out again."""
-        import ray
-
-        waiting = list(reversed(tasks))
-        attempts = dict.fromkeys((task.step for task in tasks), 0)
-        left = len(tasks)
+        todo = list(tasks)
+        waiting = list(reversed(range(len(todo))))
+        losses = [0] * len(todo)
+        left = len(todo)
         while left:
-            ready, _ = ray.wait(list(self._awaited), timeout=self._patience())
-            if not ready:
-                msg = f"no verifier actor found a place within {_PLACEMENT_TIMEOUT_S:.0f} s"
-                raise PlacementError(msg, next_step="use fewer --workers or --threads, or --no-ray")
-            actor, task = self._awaited.pop(ready[0])
-            try:
-                report = self._result(ready[0])
-            except ActorLostError as error:
+            actor, index, outcome = self._next_outcome()
+            if isinstance(outcome, ActorLostError):
                 actor = self._replace(actor)
-                if task is not None:
-                    attempts[task.step] += 1
-                    if attempts[task.step] == _ATTEMPTS:
-                        msg = f"step {task.step}: its replay died twice: {error.message}"
-                        raise ActorLostError(msg, next_step=_FEWER) from None
-                    waiting.append(task)
-            else:
-                if task is not None:
-                    left -= 1
-                    yield report
+                if index is not None:
+                    losses[index] += 1
+                    if losses[index] == _ATTEMPTS:
+                        raise outcome
+                    waiting.append(index)
+            elif index is not None:
+                left -= 1
+                yield outcome
             if waiting:
-                self._give(actor, waiting.pop())
+                index = waiting.pop()
+                self._awaited[actor.apply.remote(function, todo[index])] = (actor, index)
 
     def dismiss(self) -> None:
         """End the actors."""
@@ -129,47 +126,43 @@ class _Crew:
         for actor in self._actors:
             ray.kill(actor)
 
-    def _patience(self) -> float | None:
-        """Replays may take hours; only actors that do not even start are given up on."""
-        busy = any(task is not None for _, task in self._awaited.values())
-        return None if busy else _PLACEMENT_TIMEOUT_S
+    def _next_outcome(self) -> tuple[Any, int | None, Any]:
+        """Wait for any actor; return it, its task's index, and the result or its loss."""
+        import ray
 
-    def _give(self, actor: Any, task: ReplayTask) -> None:
-        self._awaited[actor.replay.remote(task)] = (actor, task)
+        from cluster.calls import get
+
+        busy = any(index is not None for _, index in self._awaited.values())
+        # A replay may take hours; only actors that do not even start are given up on.
+        patience = None if busy else _PLACEMENT_TIMEOUT_S
+        ready, _ = ray.wait(list(self._awaited), timeout=patience)
+        if not ready:
+            msg = f"no verifier actor found a place within {_PLACEMENT_TIMEOUT_S:.0f} s"
+            raise PlacementError(msg, next_step="use fewer --workers or --threads, or --no-ray")
+        actor, index = self._awaited.pop(ready[0])
+        try:
+            return actor, index, get(ready[0])
+        except ActorLostError as error:
+            msg = f"a verifier actor died: {error.message}"
+            return actor, index, ActorLostError(msg, next_step=_FEWER)
 
     def _replace(self, actor: Any) -> Any:
         self._actors.remove(actor)
-        fresh = self._hire()
-        self._actors.append(fresh)
-        return fresh
+        return self._hire()
 
     def _hire(self) -> Any:
         import ray
 
-        from cluster.limits import thread_limits
-
-        return ray.remote(
+        remote: Any = ray.remote(
             num_cpus=self._threads,
             max_restarts=0,
             scheduling_strategy="SPREAD",
             runtime_env={"env_vars": thread_limits(self._threads)},
-        )(VerifierActor).remote()
-
-    @staticmethod
-    def _result(reference: Any) -> Any:
-        from cluster.calls import get
-
-        return get(reference)
-
-
-def _run_task(task: ReplayTask) -> StepReport:
-    from verifier.replay import run_task
-
-    return run_task(task)
+        )
+        self._actors.append(remote(VerifierActor).remote())
+        return self._actors[-1]
 
 
 def _limit_threads(threads: int) -> None:
     """Before torch is imported: it sizes its pools then."""
-    from cluster.limits import thread_limits
-
     os.environ.update(thread_limits(threads))

@@ -74,9 +74,8 @@ def in_job() -> bool:
 
 
 def _already_connected() -> bool:
-    import ray
-
-    return ray.is_initialized()
+    ray = sys.modules.get("ray")
+    return ray is not None and ray.is_initialized()
 
 
 def _existing(address: str) -> Iterator[RaySession]:
@@ -91,9 +90,11 @@ def _existing(address: str) -> Iterator[RaySession]:
 def _private(cpus: int) -> Iterator[RaySession]:
     folder = Path(tempfile.mkdtemp(prefix="bw-", dir=_TEMP_ROOT))
     logs = folder / "session_latest" / "logs"
-    # They stay for the life of this process: Ray reads them once, at import.
-    for name, value in _private_environment().items():
-        os.environ.setdefault(name, value)
+    if "ray" not in sys.modules:
+        # Ray reads them once, at import, so they stay for the life of this process. With a
+        # Ray that somebody else imported, its own defaults hold.
+        for name, value in _private_environment().items():
+            os.environ.setdefault(name, value)
     evidence = False
     try:
         _init(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -32,6 +33,22 @@ _CLOSE_TIMEOUT_S: Final = 10.0
 _OPEN_TIMEOUT_S: Final = 300.0
 # Ray's annotations leave out options that it documents (concurrency groups).
 _RAY: Any = ray
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedStep:
+    """References of every rank's step and, last, of its commitment."""
+
+    references: tuple[Any, ...]
+
+    def wait(self) -> StepSummary:
+        """Return the commitment's summary; raise what any rank raises, as soon as it does.
+
+        The commitment alone would not do: it waits for all ranks, and the others may be
+        waiting inside an exchange for the one that failed.
+        """
+        summary: StepSummary = get(list(self.references))[-1]
+        return summary
 
 
 class Team:
@@ -74,9 +91,10 @@ class Team:
         opened = [rank.open.remote(self._ranks, resume_at) for rank in self._ranks]
         get([*opened, self._commit.open.remote()], _OPEN_TIMEOUT_S)
 
-    def step(self) -> ray.ObjectRef[StepSummary]:
+    def queue_step(self) -> QueuedStep:
         """Queue the next step on every rank, and its commitment."""
-        return self._commit.append.remote(*(rank.run_step.remote() for rank in self._ranks))  # type: ignore[no-any-return]
+        ranks = [rank.run_step.remote() for rank in self._ranks]
+        return QueuedStep((*ranks, self._commit.append.remote(*ranks)))
 
     def finish(self) -> str:
         """Write weights and commitment; return the commitment's path."""

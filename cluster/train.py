@@ -8,6 +8,7 @@ reproduce their leaves, which appending them again checks.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ from cluster.errors import ActorLostError, DeviceError
 if TYPE_CHECKING:
     from cluster.config import Job
     from cluster.progress import Meter
-    from cluster.team import Team
+    from cluster.team import QueuedStep, Team
 
 # Queued beyond the step that is awaited, so that no rank waits for the driver.
 _QUEUED_STEPS: Final = 3
@@ -64,7 +65,7 @@ def train_command(
     check_device(job.run.numerics.device)
     folder = run_folder(job.run.name, out, job.cluster.storage)
     private, public = key_paths(folder)
-    _, key_file = signing_key(key, private, public)
+    key_file = signing_key(key, private, public)
     with stderr_meter() as meter:
         result = train(job, folder, key_file, address=address, meter=meter)
     return train_outcome(result, key_file, public if key is None else None)
@@ -185,14 +186,12 @@ class _Driver:
         )
 
     def _steps_from(self, step: int) -> None:
-        from cluster.calls import get
-
         steps = self._job.run.train.steps
-        queue: deque[object] = deque()
+        queue: deque[QueuedStep] = deque()
         for awaited in range(step, steps):
             while len(queue) <= _QUEUED_STEPS and awaited + len(queue) < steps:
-                queue.append(self._team.step())
-            summary = get(queue.popleft())
+                queue.append(self._team.queue_step())
+            summary = queue.popleft().wait()
             if awaited < len(self._losses):
                 continue  # executed again after a loss, and found equal
             self._losses.append(summary.loss)
@@ -221,7 +220,14 @@ def _prepare(job: Job, folder: Path, key: Path) -> None:
     from transcript.keys import PrivateKey
     from transcript.run import RunFolder
 
-    prepare_run(job.run, RunFolder(folder), PrivateKey.load(key))
+    run = RunFolder(folder)
+    try:
+        prepare_run(job.run, run, PrivateKey.load(key))
+    except BaseException:
+        if not run.registration.exists():
+            # Nothing was promised yet, so nothing is lost, and the next attempt finds room.
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 if __name__ == "__main__":

@@ -1,0 +1,248 @@
+"""The audit job: `python -m cluster.audit RUN`, and what `bitwitness audit` calls.
+
+Structure checks run here while the workers start; then the challenged steps go to verifier
+actors of the auditor's own Ray, to processes, or are replayed in this process.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cluster.border import Outcome, one_line
+
+if TYPE_CHECKING:
+    from cluster.pool import Mapper
+    from cluster.progress import Meter
+    from transcript.keys import PrivateKey
+    from verifier.audit import Audit, AuditOptions
+    from verifier.step_report import StepReport
+
+_TERA: Final = 10**12
+_SHOWN_FAULTS: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """Who replays.
+
+    Attributes:
+        ray: verifier actors on Ray, or else processes of this machine.
+        address: of a Ray cluster; RAY_ADDRESS or a private one by default.
+        count: how many replay at once; by default as many as fit on the CPUs.
+        threads: of each.
+
+    """
+
+    ray: bool = True
+    address: str | None = None
+    count: int | None = None
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRequest:
+    """The arguments of an audit as given on the command line."""
+
+    run: Path
+    steps: int = 8
+    beacon: Path | None = None
+    beacon_hex: str | None = None
+    nonce: str | None = None
+    out: Path | None = None
+    key: Path | None = None
+    trust: Path | None = None
+    budget: float | None = None
+    workers: Workers = Workers()
+
+
+def audit_command(request: AuditRequest) -> Outcome:
+    """Audit a run as asked and say what came of it; exit code 1 unless it passes."""
+    from cluster.places import audit_folder, audit_key_paths, existing_run, signing_key
+    from cluster.progress import stderr_meter
+    from transcript.keys import PrivateKey
+
+    options = audit_options(request)
+    run = existing_run(request.run)
+    out = audit_folder(run, request.out)
+    key = signing_key(request.key, *audit_key_paths(out))
+    with stderr_meter() as meter:
+        return audit(run, options, out, PrivateKey.load(key), request.workers, meter)
+
+
+def audit_options(request: AuditRequest) -> AuditOptions:
+    """Parse what the verifier needs.
+
+    Raises:
+        UsageError: two beacons are given.
+        verifier.errors.VerifierError: an option is out of range.
+        transcript.errors.TranscriptError: the trusted key is not one.
+
+    """
+    from cluster.errors import UsageError
+    from transcript.keys import PublicKey
+    from verifier.audit import AuditOptions
+    from verifier.beacon import NO_BEACON, beacon_from_file, beacon_from_hex
+    from verifier.challenge import nonce_from_hex
+
+    beacon = NO_BEACON
+    if request.beacon and request.beacon_hex:
+        msg = "--beacon and --beacon-hex exclude each other"
+        raise UsageError(msg)
+    if request.beacon:
+        beacon = beacon_from_file(request.beacon)
+    elif request.beacon_hex:
+        beacon = beacon_from_hex(request.beacon_hex)
+    given: dict[str, Any] = {}
+    if request.nonce is not None:
+        given["nonce"] = nonce_from_hex(request.nonce)
+    return AuditOptions(
+        steps=request.steps,
+        beacon=beacon,
+        threads=request.workers.threads,
+        budget=None if request.budget is None else round(request.budget * _TERA),
+        trusted=(PublicKey.load(request.trust),) if request.trust else (),
+        **given,
+    )
+
+
+def audit(
+    run: Path,
+    options: AuditOptions,
+    out: Path,
+    key: PrivateKey,
+    workers: Workers,
+    meter: Meter,
+) -> Outcome:
+    """Audit one run and write the signed result and the report to `out`.
+
+    Raises:
+        cluster.errors.ClusterError: Ray or a worker fails.
+        verifier.errors.VerifierError: the audit cannot be made.
+        transcript.errors.StorageError: the disk fails.
+
+    """
+    from verifier.audit import Audit
+
+    began = time.perf_counter()
+    meter.note(f"auditing {run}")
+    with Audit.open(run, options) as opened:
+        samples = len(opened.samples())
+        with ThreadPoolExecutor(1) as beside:
+            structure = beside.submit(opened.structure)
+            with _mapper(workers, samples) as mapper:
+                structure.result()
+                reports = _replay(opened, mapper, samples, meter)
+        result = opened.conclude(reports, out, key)
+    return audit_outcome(result, time.perf_counter() - began)
+
+
+def _replay(opened: Audit, mapper: Mapper, total: int, meter: Meter) -> list[StepReport]:
+    done: list[StepReport] = []
+    meter.start("audit", total)
+
+    def progress(report: StepReport) -> None:
+        done.append(report)
+        bad = [r for r in done if str(r.verdict) != "MATCH"]
+        verdict = f"step {bad[0].step}: {bad[0].verdict}" if bad else "all match so far"
+        meter.advance(len(done), verdict)
+
+    return opened.run(mapper, progress)
+
+
+@contextmanager
+def _mapper(workers: Workers, tasks: int) -> Iterator[Mapper]:
+    from cluster import pool
+
+    if workers.ray:
+        from cluster.ray_session import ray_session
+
+        here = workers.count or max(_cpus() // workers.threads, 1)
+        with ray_session(workers.address, cpus=here * workers.threads):
+            count = min(workers.count or _ray_workers(workers.threads), tasks)
+            with pool.ray_actors(max(count, 1), workers.threads) as mapper:
+                yield mapper
+        return
+    count = min(workers.count or max(_cpus() // workers.threads, 1), tasks)
+    if count <= 1:
+        yield pool.inline
+    else:
+        with pool.processes(count, workers.threads) as mapper:
+            yield mapper
+
+
+def _ray_workers(threads: int) -> int:
+    """Return how many verifier actors find room on the cluster now; at least one."""
+    import ray
+
+    available: Any = ray.available_resources
+    return max(int(available().get("CPU", 0) // threads), 1)
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def audit_outcome(result: Path, seconds: float) -> Outcome:
+    """Say what an audit came to, from the report that its signed result names."""
+    from verifier.report import REPORT_HTML, REPORT_JSON
+    from verifier.report_data import from_json
+    from verifier.verdict import exit_code
+
+    source = result.with_name(REPORT_JSON)
+    data = from_json(source.read_bytes(), file=str(source))
+    faults = [
+        *(f"{c.name}: {c.verdict}: {c.detail}" for c in data.checks if not c.ok),
+        *(
+            f"step {report.step}: {c.name}: {c.verdict}: {c.detail}"
+            for report in data.steps
+            for c in report.checks
+            if not c.ok
+        ),
+    ]
+    page = result.with_name(REPORT_HTML)
+    document = {
+        "verdict": str(data.overall),
+        "run_id": data.run.run_id,
+        "result": str(result),
+        "report": str(page),
+        "sampled": len(data.steps),
+        "steps": data.run.steps,
+        "f_max": data.draw.f_max,
+        "delta": data.draw.delta,
+        "structure_checks": len(data.checks),
+        "faults": faults,
+        "nonce": data.draw.nonce,
+        "seconds": round(seconds, 3),
+        "replay_ms": [report.milliseconds for report in data.steps],
+    }
+    lines = [
+        f"Verdict    {data.overall}",
+        f"Replayed   {len(data.steps)} of {data.run.steps} steps in {seconds:.1f} s",
+        f"Bound      {_bound(data.draw.f_max, data.draw.delta)}",
+        *(f"Fault      {one_line(fault)}" for fault in faults[:_SHOWN_FAULTS]),
+        f"Result     {result}",
+        f"Report     {page}",
+    ]
+    return Outcome(document=document, text="\n".join(lines), exit_code=exit_code(data.overall))
+
+
+def _bound(f_max: str | None, delta: str) -> str:
+    if f_max is None:
+        return "none: not everything matched"
+    confidence = 100 * (1 - float(delta))
+    return (
+        f"at most {100 * float(f_max):.1f} % of the steps are bad, at {confidence:g} % confidence"
+    )
+
+
+if __name__ == "__main__":
+    from cluster.cli import main
+
+    main("audit")
