@@ -22,9 +22,10 @@ from trainer.data import batch_at
 from trainer.dataset import read_dataset
 from trainer.errors import ConfigError
 from trainer.executor import execute
-from trainer.graph import StepGraph, Value
+from trainer.graph import StepGraph
 from trainer.ops import threads as op_threads
 from trainer.plan import kept_states, layouts_of, open_for_writing, read_registration
+from trainer.recorder import Recorder
 from trainer.trace import derive_graph
 from transcript.layout import Layout
 from transcript.leaves import arena_root
@@ -81,13 +82,15 @@ class RankTrainer:
         self._layouts = layouts_of(self.graph)
         self._batch_layout = self.graph.layout("batch")
         self._folder = folder
-        self._store = open_for_writing(config, folder, self._layouts)
+        self._recorder = Recorder(
+            open_for_writing(config, folder, self._layouts), rank=rank, threads=self._workers
+        )
         registration = read_registration(folder).predicate
         self._dataset = read_dataset(folder, registration.dataset.tokens, self._workers)
         constants = step_constants(config.model, config.train.world)
         self._constants = {name: torch.from_numpy(a) for name, a in constants.items()}
-        self._arena = np.zeros(self._layouts.arena.bytes, np.uint8)
         self._recorded = frozenset(config.record.recorded(config.train.steps))
+        self._kept = frozenset(kept_states(config))
         self.restore(0)
 
     def restore(self, step: int) -> None:
@@ -101,12 +104,18 @@ class RankTrainer:
         self._adopt(step, reader.read_state(step))
 
     def run_step(self) -> RankStep:
-        """Execute the next step, write what is recorded, and return its digests."""
+        """Execute the next step, have what is recorded written, and return its digests.
+
+        Raises:
+            emulator_ext.errors.NonFiniteError: NaN or Inf in the step; nothing of it is kept.
+            transcript.errors.StorageError: this or an earlier step could not be written.
+
+        """
         step, before = self.step, self._state_root
         batch = batch_at(self._dataset.tokens, self._dataset.root, self.config, step, self.rank)
         scalars = step_scalars(self.config.optim, self.config.train.steps, step)
         started = time.perf_counter()
-        self._record_seconds = 0.0
+        self._recorder.seconds = 0.0
         with op_threads.use(self.threads):
             result = execute(
                 self.graph,
@@ -114,16 +123,13 @@ class RankTrainer:
                 batch={name: torch.from_numpy(a) for name, a in batch.items()},
                 constants=self._constants,
                 scalars=torch.from_numpy(scalars),
-                sink=self._record,
+                sink=self._recorder.sink,
             )
         executed = time.perf_counter()
-        arena, batch_root = self._root(self._arena, self._layouts.arena), self._pack_batch(batch)
-        if step in self._recorded:
-            self._store.write_arena(self.rank, step, self._arena)
+        arena, batch_root = self._recorder.root(), self._pack_batch(batch)
         self._adopt(step + 1, self._pack_state(result.state))
-        if self.rank == 0 and self.step in kept_states(self.config):
-            self._store.write_state(self.step, self._state_bytes)
-        recorded = time.perf_counter() - executed + self._record_seconds
+        self._write(step)
+        recorded = time.perf_counter() - executed
         return RankStep(
             rank=self.rank,
             step=step,
@@ -133,15 +139,17 @@ class RankTrainer:
             scalars=tuple(f"{bits:08x}" for bits in scalars.view(np.uint32)),
             arena=arena,
             metrics={name: _bits(tensor) for name, tensor in result.metrics.items()},
-            compute_seconds=executed - started - self._record_seconds,
-            record_seconds=recorded,
+            compute_seconds=executed - started - self._recorder.seconds,
+            record_seconds=recorded + self._recorder.seconds,
         )
 
-    def _record(self, value: Value, tensor: Tensor) -> Tensor:
-        started = time.perf_counter()
-        self._layouts.arena.pack_into(self._arena, value.name, tensor.numpy())
-        self._record_seconds += time.perf_counter() - started
-        return tensor
+    def _write(self, step: int) -> None:
+        if step in self._recorded:
+            self._recorder.write_arena(step)
+        if self.rank == 0 and self.step in self._kept:
+            self._recorder.write_state(self.step, self._state_bytes)
+        if self.step == self.config.train.steps:
+            self._recorder.flush()
 
     def _root(self, buffer: NDArray[np.uint8], layout: Layout) -> str:
         return arena_root(buffer, layout, self._workers).hex()
