@@ -33,7 +33,7 @@ class Reference:
         clip = min(1.0, float(self.config.optim.clip_norm) / float(norm))
         self._update({n: g * clip for n, g in zip(self.p, gradients, strict=True)})
         self.t += 1
-        return float(loss)
+        return float(loss.detach())
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Mean cross entropy."""

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "bitwitness/step.hpp"
@@ -16,7 +17,7 @@
 #define __device__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
-#define __restrict__
+#define __constant__ static const
 // One section for all static shared arrays: it is poisoned before each block.
 #define __shared__ static __attribute__((section("kernel_shared")))
 #define DYNAMIC_SHARED(name) unsigned char* const name = shim::dynamic_shared()
