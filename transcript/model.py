@@ -39,7 +39,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./:-]{0,199}$")]
 Text = Annotated[str, Field(max_length=2000)]
 Count = Annotated[int, Field(ge=0, le=canonical.MAX_INTEGER)]
 Positive = Annotated[int, Field(ge=1, le=canonical.MAX_INTEGER)]
-Decimal = Annotated[str, Field(pattern=r"^[0-9]{1,20}(\.[0-9]{1,40})?(e-?[0-9]{1,4})?$")]
+Decimal = Annotated[str, Field(pattern=r"^[0-9]{1,20}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,4})?$")]
 Timestamp = Annotated[str, AfterValidator(_check_time)]
 # JSON has lists and frozen models have tuples: this one conversion is let through strict mode
 Digests = Annotated[tuple[Digest, ...], Field(strict=False, max_length=MAX_WORLD)]

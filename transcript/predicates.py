@@ -128,10 +128,10 @@ class Commitment(Document):
 
 
 class Beacon(Document):
-    """The public randomness that the challenge was drawn from."""
+    """The public randomness that the challenge was drawn from; `value` is empty without one."""
 
     source: Text
-    value: Annotated[str, Field(pattern=r"^[0-9a-f]{2,1024}$")]
+    value: Annotated[str, Field(pattern=r"^([0-9a-f]{2}){0,512}$")]
 
 
 class CheckResult(Document):
@@ -175,6 +175,7 @@ class AuditResult(Document):
     f_max: Decimal
     coverage: Annotated[dict[Name, str | int], Field(max_length=256)]
     not_checked: Annotated[tuple[Text, ...], Field(strict=False, max_length=256)]
+    report: Digest
     created: Timestamp
 
     @model_validator(mode="after")
@@ -193,9 +194,9 @@ class AuditResult(Document):
         return [check.verdict for check in checks]
 
     def subjects(self) -> Subjects:
-        """Name the commitment and the files it exported."""
+        """Name the commitment, the report's data and the files that were exported."""
         files = tuple((item.path, item.sha256) for item in self.weights)
-        return (("commitment", self.commitment), *files)
+        return (("commitment", self.commitment), ("report.json", self.report), *files)
 
 
 def overall(verdicts: list[CheckVerdict]) -> OverallVerdict:

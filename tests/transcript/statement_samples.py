@@ -43,6 +43,6 @@ AUDIT = AuditResult.check(
         "verdict": "PASS", "sampled": 2, "total": 4, "delta": "0.01", "f_max": "0.9",
         "coverage": {"macs": 123_456, "share": "0.5"},
         "not_checked": ["That no other training ran elsewhere."],
-        "created": "2026-01-01T02:00:00Z",
+        "report": HEX, "created": "2026-01-01T02:00:00Z",
     }
 )  # fmt: skip

@@ -235,6 +235,8 @@ def test_verdicts_combine(verdicts, result):
         {"f_max": "nan"},
         {"delta": "-1"},
         {"nonce": "00"},
+        {"report": ""},
+        {"beacon": {"source": "file", "value": "abc"}},
     ],
     ids=str,
 )
@@ -242,6 +244,19 @@ def test_an_audit_result_is_coherent(change):
     """A verdict that does not follow from the checks, or false counts, cannot be stated."""
     with pytest.raises(MalformedError):
         AuditResult.check({**AUDIT.model_dump(), **change})
+
+
+@pytest.mark.parametrize("value", ["0", "0.01", "1E-7", "0E-28", "1.5e+3"])
+def test_decimals_are_what_pythons_decimal_prints(value):
+    """Bounds are stated in the forms that exact decimal arithmetic prints."""
+    result = AuditResult.check({**AUDIT.model_dump(), "f_max": value})
+    assert result.f_max == value
+
+
+def test_an_audit_without_a_beacon_says_so():
+    """An empty beacon can be stated; it is up to the reader what it is worth."""
+    result = AuditResult.check({**AUDIT.model_dump(), "beacon": {"source": "none", "value": ""}})
+    assert result.beacon.value == ""
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
