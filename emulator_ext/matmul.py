@@ -92,6 +92,7 @@ def matmul(
         as_bits(out),
         row.core(),
         0,
+        False,
         select_path(path),
         thread_count(threads),
     )

@@ -9,7 +9,8 @@ bool supported(Path path) {
         case Path::scalar:
             return true;
         case Path::avx2:
-            return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+            return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
+                   __builtin_cpu_supports("f16c") != 0;
         case Path::avx512:
             return __builtin_cpu_supports("avx512f") != 0 &&
                    __builtin_cpu_supports("avx512bw") != 0 &&

@@ -60,7 +60,13 @@ struct Bf16 {
         const MatrixView<const float> lines = by_rows ? x : x.transposed();
         parallel_for(threads, lines.rows, [&](std::int64_t i) {
             std::uint16_t* out = bits.get() + i * lines.cols;
-            for (std::int64_t j = 0; j < lines.cols; ++j) out[j] = to_bf16(lines.at(i, j));
+            const float* in = &lines.at(i, 0);
+            if (lines.col_stride == 1) {
+                for (std::int64_t j = 0; j < lines.cols; ++j) out[j] = to_bf16(in[j]);
+            } else {
+                for (std::int64_t j = 0; j < lines.cols; ++j)
+                    out[j] = to_bf16(in[j * lines.col_stride]);
+            }
         });
         operand = {bits.get(), lines.rows, lines.cols, lines.cols, 1, Format::bf16};
         if (!by_rows) operand = operand.transposed();
@@ -70,7 +76,8 @@ struct Bf16 {
 void bf16_gemm(const Pair& pair, const GemmCall& call, int threads) {
     const Bf16 left(pair.left, threads);
     const Bf16 right(pair.right, threads);
-    matmul({left.operand, right.operand, nullptr, pair.d, call.arithmetic, 0, call.path, threads});
+    matmul({left.operand, right.operand, nullptr, pair.d, call.arithmetic, 0, false, call.path,
+            threads});
 }
 
 float fma_element(const Pair& pair, std::int64_t i, std::int64_t j) {

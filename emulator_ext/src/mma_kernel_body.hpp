@@ -4,8 +4,6 @@
 // compiles its own copy with its own -m flags.
 #pragma once
 
-#include <algorithm>
-#include <bit>
 #include <cstdint>
 
 #include "mma_kernels.hpp"
@@ -19,91 +17,171 @@ inline constexpr int kVectors = 4;
 template <class V>
 inline constexpr int kWidth = kVectors * V::lanes;
 
-// |sum + c| reached 2^31: add in 64 bits. |sum| <= 2^31 - 2^21 and |c| < 2^26, so the total
-// keeps its top bit at 31 and RZ to f32 drops the low 8 bits.
+// How one chain kernel is specialised.
+template <int kGroup, int kPartialSums, bool kMayOverflowInt, Rounding kRoundingMode>
+struct Shape {
+    static constexpr int group = kGroup;
+    // 32-bit partial sums of the products: two where one could reach 2^31.
+    static constexpr int sums = kPartialSums;
+    // Whether the partial sums and c together can reach 2^31.
+    static constexpr bool may_overflow = kMayOverflowInt;
+    static constexpr Rounding rounding = kRoundingMode;
+};
+
+// A lane's sum left 32 bits: add again in 64, where RZ to f32 keeps the top 24 bits.
 template <class V>
-[[gnu::noinline, gnu::cold]] void repair_overflow(const std::int32_t* sum, const std::int32_t* c,
+[[gnu::noinline, gnu::cold]] void repair_overflow(const std::int32_t* const (&terms)[3],
                                                   const float* scale, float* accumulator) {
     for (int lane = 0; lane < kWidth<V>; ++lane) {
-        const std::int64_t total = std::int64_t{sum[lane]} + c[lane];
+        std::int64_t total = 0;
+        for (const std::int32_t* term : terms) total += term[lane];
         const std::int64_t magnitude = total < 0 ? -total : total;
         if (magnitude < (std::int64_t{1} << 31)) continue;
-        const auto kept = static_cast<double>(magnitude & ~std::int64_t{0xff});
+        const int drop = magnitude < (std::int64_t{1} << 32) ? 8 : 9;
+        const auto kept = static_cast<double>(magnitude >> drop << drop);
         const auto rounded = static_cast<float>(total < 0 ? -kept : kept);
         accumulator[lane] = rounded * scale[lane];
     }
 }
 
-// One step of L products on one row of accumulators.
-template <class V, int L, bool kMayOverflow, bool kE8M13>
-[[gnu::always_inline]] inline void step(const LeftEntry* left, const float* right,
-                                        const std::uint8_t* exponents, int fraction_bits,
-                                        typename V::Floats (&acc)[kVectors]) {
-    using Floats = typename V::Floats;
+// The lanes of one row within a step, between finding emax and rounding.
+template <class V>
+struct Lanes {
+    typename V::Ints field[kVectors];  // of emax, biased and in place
+    typename V::Ints shift[kVectors];  // 2^(F - emax), as an addition to exponent fields
+};
+
+template <class V, class S>
+[[gnu::always_inline]] inline Lanes<V> align(const LeftEntry* left, const std::uint8_t* exponents,
+                                             const ChainCall& call,
+                                             const typename V::Floats (&acc)[kVectors]) {
     using Ints = typename V::Ints;
     constexpr int width = kWidth<V>;
-    auto top = V::fill_bytes(static_cast<std::uint8_t>(fraction_bits + 1));
-    for (int i = 0; i < L; ++i) {
+    constexpr bool half = S::rounding == Rounding::rne_f16;
+    const int floor = half ? call.half.zero_field : call.fraction_bits + 1;
+    auto top = V::fill_bytes(static_cast<std::uint8_t>(floor));
+    for (int i = 0; i < S::group; ++i) {
         const auto e = V::subtract_saturating(V::broadcast_bytes(left[i].exponents),
                                               V::load_bytes(exponents + i * width));
         top = V::max_bytes(top, e);
     }
     alignas(64) std::uint8_t fields[width];
     V::store_bytes(fields, top);
-
     const Ints exponent_mask = V::fill(0x7f800000);
-    const Ints shift_base = V::fill((fraction_bits + 127) << 23);
-    const Ints unit_base = V::fill(fraction_bits << 23);
-    Ints field[kVectors], shift[kVectors], sum[kVectors];
+    const Ints shift_base = V::fill((call.fraction_bits + 127) << 23);
+    Lanes<V> lanes;
     for (int v = 0; v < kVectors; ++v) {
-        const Ints own = V::bit_and(V::as_ints(acc[v]), exponent_mask);
-        field[v] = V::max(V::template shift_left<23>(V::widen(fields + v * V::lanes)), own);
-        shift[v] = V::subtract(shift_base, field[v]);
-        sum[v] = V::fill(0);
+        Ints own = V::bit_and(V::as_ints(acc[v]), exponent_mask);
+        if constexpr (half) {  // a nonzero accumulator counts as at least 2^-14
+            const Ints minimum = V::fill(call.half.minimum_field << 23);
+            own = V::max(own, V::bit_and(V::is_positive(own), minimum));
+        }
+        lanes.field[v] = V::max(V::template shift_left<23>(V::widen(fields + v * V::lanes)), own);
+        lanes.shift[v] = V::subtract(shift_base, lanes.field[v]);
     }
-    for (int i = 0; i < L; ++i) {
-        const Floats a = V::broadcast(&left[i].value);
+    return lanes;
+}
+
+// sum[v] += each product of entries [first, last), truncated to the common grid.
+template <class V, int kFirst, int kLast>
+[[gnu::always_inline]] inline void add_products(const LeftEntry* left, const float* right,
+                                                const Lanes<V>& lanes,
+                                                typename V::Ints (&sum)[kVectors]) {
+    constexpr int width = kWidth<V>;
+    for (auto& s : sum) s = V::fill(0);
+#pragma GCC unroll 8
+    for (int i = kFirst; i < kLast; ++i) {
+        const auto a = V::broadcast(&left[i].value);
         for (int v = 0; v < kVectors; ++v) {
-            const Floats product = V::multiply(a, V::load(right + i * width + v * V::lanes));
-            const Ints moved = V::add(V::as_ints(product), shift[v]);
+            const auto product = V::multiply(a, V::load(right + i * width + v * V::lanes));
+            const auto moved = V::add(V::as_ints(product), lanes.shift[v]);
             sum[v] = V::add(sum[v], V::truncate(V::as_floats(moved)));
         }
     }
-    [[maybe_unused]] Ints overflow = V::fill(0);
+}
+
+// Round to odd at 24 bits, then to nearest even at 11: one rounding, because 24 >= 11 + 2.
+template <class V>
+[[gnu::always_inline]] inline typename V::Floats round_to_half(typename V::Ints total,
+                                                               typename V::Floats unit) {
+    const auto truncated = V::convert(total);
+    const auto exact = V::equal(V::truncate(truncated), total);
+    const auto sticky = V::bit_and_not(exact, V::fill(1));
+    const auto odd = V::as_floats(V::bit_or(V::as_ints(truncated), sticky));
+    return V::nearest_half(V::multiply(odd, unit));
+}
+
+// One step on one row of accumulators. False, with an f16 accumulator only: it is infinite,
+// or the sum left 32 bits.
+template <class V, class S>
+[[gnu::always_inline]] inline bool step(const LeftEntry* left, const float* right,
+                                        const std::uint8_t* exponents, const ChainCall& call,
+                                        typename V::Floats (&acc)[kVectors]) {
+    using Floats = typename V::Floats;
+    using Ints = typename V::Ints;
+    constexpr int width = kWidth<V>;
+    constexpr bool half = S::rounding == Rounding::rne_f16;
+    const Lanes<V> lanes = align<V, S>(left, exponents, call, acc);
+    Ints sums[S::sums][kVectors];
+    add_products<V, 0, S::group / S::sums>(left, right, lanes, sums[0]);
+    if constexpr (S::sums == 2) {
+        add_products<V, S::group / 2, S::group>(left, right, lanes, sums[1]);
+    }
+    const int unscale = half ? call.half.half_scale : 0;
+    const Ints unit_base = V::fill((call.fraction_bits + unscale) * (1 << 23));
+    [[maybe_unused]] Ints flags = V::fill(0);
     [[maybe_unused]] Ints c_terms[kVectors];
     for (int v = 0; v < kVectors; ++v) {
-        const Ints c = V::truncate(V::as_floats(V::add(V::as_ints(acc[v]), shift[v])));
-        const Ints total = V::add(sum[v], c);
-        if constexpr (kMayOverflow) {
-            const Ints wrapped = V::bit_and(V::bit_xor(sum[v], total), V::bit_xor(c, total));
-            overflow = V::bit_or(overflow, wrapped);
-            c_terms[v] = c;
+        const Ints c = V::truncate(V::as_floats(V::add(V::as_ints(acc[v]), lanes.shift[v])));
+        Ints total = sums[0][v];
+        const auto add_checked = [&](Ints term) {
+            const Ints next = V::add(total, term);
+            if constexpr (S::may_overflow) {
+                flags =
+                    V::bit_or(flags, V::bit_and(V::bit_xor(total, next), V::bit_xor(term, next)));
+            }
+            total = next;
+        };
+        if constexpr (S::sums == 2) add_checked(sums[1][v]);
+        add_checked(c);
+        c_terms[v] = c;
+        const Floats unit = V::as_floats(V::subtract(lanes.field[v], unit_base));
+        if constexpr (half) {
+            const Floats rounded = round_to_half<V>(total, unit);
+            const Ints infinite = V::fill(0x7f800000);
+            flags = V::bit_or(flags, V::equal(V::bit_and(V::as_ints(rounded), infinite), infinite));
+            acc[v] = V::multiply(rounded, V::as_floats(V::fill((unscale + 127) << 23)));
+        } else {
+            acc[v] = V::multiply(V::convert(total), unit);
         }
-        const Floats unit = V::as_floats(V::subtract(field[v], unit_base));
-        acc[v] = V::multiply(V::convert(total), unit);
     }
-    if constexpr (kMayOverflow) {
-        if (V::any_negative(overflow)) [[unlikely]] {
-            alignas(64) std::int32_t sums[width], cs[width];
+    if constexpr (half) return !V::any_negative(flags);
+    if constexpr (S::may_overflow) {
+        if (V::any_negative(flags)) [[unlikely]] {
+            alignas(64) std::int32_t terms[3][width] = {};
             alignas(64) float scales[width], accs[width];
             for (int v = 0; v < kVectors; ++v) {
-                V::store_ints(sums + v * V::lanes, sum[v]);
-                V::store_ints(cs + v * V::lanes, c_terms[v]);
-                V::store(scales + v * V::lanes, V::as_floats(V::subtract(field[v], unit_base)));
-                V::store(accs + v * V::lanes, acc[v]);
+                const int at = v * V::lanes;
+                V::store_ints(terms[0] + at, sums[0][v]);
+                if constexpr (S::sums == 2) V::store_ints(terms[1] + at, sums[1][v]);
+                V::store_ints(terms[2] + at, c_terms[v]);
+                V::store(scales + at, V::as_floats(V::subtract(lanes.field[v], unit_base)));
+                V::store(accs + at, acc[v]);
             }
-            repair_overflow<V>(sums, cs, scales, accs);
+            repair_overflow<V>({terms[0], terms[1], terms[2]}, scales, accs);
             for (int v = 0; v < kVectors; ++v) acc[v] = V::load(accs + v * V::lanes);
         }
     }
-    if constexpr (kE8M13) {
+    if constexpr (S::rounding == Rounding::rz_e8m13) {
         for (auto& x : acc) x = V::as_floats(V::bit_and(V::as_ints(x), V::fill(~0x3ff)));
     }
+    return true;
 }
 
-template <class V, int L, bool kMayOverflow, bool kE8M13>
-[[gnu::noinline]] void chain_rows(const ChainCall& call) {
+template <class V, class S>
+[[gnu::noinline]] bool chain_rows(const ChainCall& call) {
     constexpr int width = kWidth<V>;
+    bool finite = true;
     for (std::int64_t row = 0; row < call.rows; ++row) {
         const LeftEntry* left = call.left + row * call.left_stride;
         const float* right = call.right_values;
@@ -112,27 +190,42 @@ template <class V, int L, bool kMayOverflow, bool kE8M13>
         typename V::Floats acc[kVectors];
         for (int v = 0; v < kVectors; ++v) acc[v] = V::load(out + v * V::lanes);
         for (std::int64_t g = 0; g < call.groups; ++g) {
-            step<V, L, kMayOverflow, kE8M13>(left, right, exponents, call.fraction_bits, acc);
-            left += L;
-            right += L * width;
-            exponents += L * width;
+            finite &= step<V, S>(left, right, exponents, call, acc);
+            left += S::group;
+            right += S::group * width;
+            exponents += S::group * width;
         }
         for (int v = 0; v < kVectors; ++v) V::store(out + v * V::lanes, acc[v]);
     }
+    return finite;
 }
 
+// A product is at most (2^(f+1) - 1)^2 / 2^2f < 4 units of 2^emax, c less than 2.
+//
+// One sum: L * 2^(F+2) <= 2^31, and because products stay below 4 (1 - 2^-11)^2 (f16, tf32) or
+// less, even F = 25 and L = 16 sum to less than 2^31; adding c may reach it, which is checked.
+// Two sums: F = 25 and L = 32 occur with FP8 only; 16 products of at most 1.875^2 * 2^25 fit.
 template <class V, int L>
-void chain_of(const ChainCall& call) {
-    // L products below 2^(F+2) and c below 2^(F+1) stay under 2^31 unless F = 25 and L = 16.
-    const std::int64_t bound = (std::int64_t{L} << (call.fraction_bits + 2)) +
-                               (std::int64_t{1} << (call.fraction_bits + 1));
-    if (call.e8m13) return chain_rows<V, L, false, true>(call);
-    if (bound > std::int64_t{0x7fffffff}) return chain_rows<V, L, true, false>(call);
-    return chain_rows<V, L, false, false>(call);
+bool chain_of(const ChainCall& call) {
+    const std::int64_t products = std::int64_t{L} << (call.fraction_bits + 2);
+    const std::int64_t c = std::int64_t{1} << (call.fraction_bits + 1);
+    constexpr int sums = L == 32 ? 2 : 1;
+    const bool fits = products + c <= std::int64_t{0x7fffffff};
+    switch (call.rounding) {
+        case Rounding::rz_e8m13:
+            return chain_rows<V, Shape<L, 1, false, Rounding::rz_e8m13>>(call);
+        case Rounding::rne_f16:
+            if (fits) return chain_rows<V, Shape<L, 1, false, Rounding::rne_f16>>(call);
+            return chain_rows<V, Shape<L, sums, true, Rounding::rne_f16>>(call);
+        case Rounding::rz_f32:
+            break;
+    }
+    if (fits) return chain_rows<V, Shape<L, 1, false, Rounding::rz_f32>>(call);
+    return chain_rows<V, Shape<L, sums, true, Rounding::rz_f32>>(call);
 }
 
 template <class V>
-void chain(const ChainCall& call) {
+bool chain(const ChainCall& call) {
     switch (call.group) {
         case 4:
             return chain_of<V, 4>(call);
@@ -179,96 +272,36 @@ void fma_chain(const FmaCall& call) {
     }
 }
 
-struct Decoded {
-    std::uint32_t value_bits;  // f32, 0 for a zero
-    std::int32_t exponent;     // raw: a subnormal keeps emin
-};
-
-// Exact: every operand format is a subset of f32. Plain integer code, which vectorises.
-template <Format kFormat>
-[[gnu::always_inline]] inline Decoded decode(std::uint32_t raw) {
-    constexpr FormatLayout f = layout_of(kFormat);
-    constexpr int bits = f.exponent_bits + f.fraction_bits;
-    const std::uint32_t x = raw >> f.dropped_bits;
-    const std::uint32_t magnitude = x & ((1U << bits) - 1U);
-    const auto field = static_cast<std::int32_t>(magnitude >> f.fraction_bits);
-    const std::int32_t exponent = std::max(field, 1) - f.bias();
-    const std::uint32_t sign = (x >> bits) << 31;
-    const std::uint32_t wide = magnitude << (23 - f.fraction_bits);
-    if constexpr (f.exponent_bits == 8) {
-        return {magnitude == 0U ? 0U : (wide | sign), exponent};
-    } else {
-        constexpr float rebias =
-            std::bit_cast<float>(static_cast<std::uint32_t>(254 - f.bias()) << 23);
-        const float value = std::bit_cast<float>(wide) * rebias;
-        return {magnitude == 0U ? 0U : (std::bit_cast<std::uint32_t>(value) | sign), exponent};
-    }
-}
-
-[[gnu::always_inline]] inline float scaled(std::uint32_t value_bits, std::int32_t shift) {
-    const std::uint32_t moved = value_bits + (static_cast<std::uint32_t>(shift) << 23);
-    return std::bit_cast<float>(value_bits == 0U ? 0U : moved);
-}
-
-template <Format kFormat>
-void decode_left_as(const std::uint32_t* raw, std::int64_t count, int high, int pre,
-                    LeftEntry* out) {
-    for (std::int64_t k = 0; k < count; ++k) {
-        const Decoded d = decode<kFormat>(raw[k]);
-        const std::int32_t biased = std::clamp(d.exponent - high + 127 + pre, 0, 255);
-        const auto byte = d.value_bits == 0U ? 0U : static_cast<std::uint32_t>(biased);
-        out[k] = {scaled(d.value_bits, pre - high), byte * 0x01010101U};
-    }
-}
-
-template <class V, Format kFormat>
-void decode_right_as(const std::uint32_t* raw, const std::int32_t* high, float* values,
-                     std::uint8_t* exponents) {
-    for (int j = 0; j < kWidth<V>; ++j) {
-        const Decoded d = decode<kFormat>(raw[j]);
-        const std::int32_t below = std::clamp(high[j] - d.exponent, 0, 255);
-        values[j] = scaled(d.value_bits, -high[j]);
-        exponents[j] = static_cast<std::uint8_t>(d.value_bits == 0U ? 255 : below);
+template <class V>
+void double_chain(const DoubleCall& call) {
+    constexpr int width = kWidth<V>;
+    for (std::int64_t r = 0; r < call.rows; ++r) {
+        double* __restrict out = call.accumulators + r * width;
+        for (std::int64_t k = 0; k < call.depth; ++k) {
+            const double a = call.left[r * call.depth + k];
+            const double* b = call.right + k * width;
+            for (int j = 0; j < width; ++j) out[j] = __builtin_fma(a, b[j], out[j]);
+        }
     }
 }
 
 template <class V>
-void decode_left(const std::uint32_t* raw, std::int64_t count, Format format, int high, int pre,
-                 LeftEntry* out) {
-    switch (format) {
-        case Format::f16:
-            return decode_left_as<Format::f16>(raw, count, high, pre, out);
-        case Format::bf16:
-            return decode_left_as<Format::bf16>(raw, count, high, pre, out);
-        case Format::tf32:
-            return decode_left_as<Format::tf32>(raw, count, high, pre, out);
-        case Format::e4m3:
-            return decode_left_as<Format::e4m3>(raw, count, high, pre, out);
-        default:
-            return decode_left_as<Format::e5m2>(raw, count, high, pre, out);
+void integer_chain(const IntegerCall& call) {
+    constexpr int width = kWidth<V>;
+    for (std::int64_t r = 0; r < call.rows; ++r) {
+        const std::int32_t* left = call.left + r * call.pairs;
+        std::int32_t* out = call.accumulators + r * width;
+        typename V::Ints acc[kVectors];
+        for (int v = 0; v < kVectors; ++v) acc[v] = V::load_ints(out + v * V::lanes);
+        for (std::int64_t p = 0; p < call.pairs; ++p) {
+            const auto a = V::fill(left[p]);
+            for (int v = 0; v < kVectors; ++v) {
+                const auto b = V::load_ints(call.right + p * width + v * V::lanes);
+                acc[v] = V::add(acc[v], V::dot_pairs(a, b));
+            }
+        }
+        for (int v = 0; v < kVectors; ++v) V::store_ints(out + v * V::lanes, acc[v]);
     }
-}
-
-template <class V>
-void decode_right(const std::uint32_t* raw, Format format, const std::int32_t* high, float* values,
-                  std::uint8_t* exponents) {
-    switch (format) {
-        case Format::f16:
-            return decode_right_as<V, Format::f16>(raw, high, values, exponents);
-        case Format::bf16:
-            return decode_right_as<V, Format::bf16>(raw, high, values, exponents);
-        case Format::tf32:
-            return decode_right_as<V, Format::tf32>(raw, high, values, exponents);
-        case Format::e4m3:
-            return decode_right_as<V, Format::e4m3>(raw, high, values, exponents);
-        default:
-            return decode_right_as<V, Format::e5m2>(raw, high, values, exponents);
-    }
-}
-
-template <class V>
-constexpr Kernels make_kernels() {
-    return {kWidth<V>, chain<V>, fma_chain<V>, decode_left<V>, decode_right<V>};
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "bitwitness/cpu.hpp"
 #include "bitwitness/format.hpp"
+#include "bitwitness/step.hpp"
 
 namespace bitwitness {
 
@@ -28,6 +29,16 @@ struct LeftEntry {
 
 inline constexpr int kScaledBudget = 125;
 
+// With an f16 accumulator the exponent floor is real: emax is at least e_zero, and a nonzero
+// accumulator counts as at least 2^-14. Both are then given as fields of the scaled domain,
+// and `half_scale` is the exponent of the factor that accumulators carry, the same for all
+// elements (operands with an f16 accumulator have constant scales).
+struct HalfAccumulator {
+    int zero_field;     // field of e_zero
+    int minimum_field;  // field of 2^-14
+    int half_scale;
+};
+
 // rows x panel_width accumulators, each continued by `groups` steps of `group` products.
 struct ChainCall {
     const LeftEntry* left;  // [rows][left_stride]
@@ -39,7 +50,8 @@ struct ChainCall {
     std::int64_t groups;
     int group;          // L: 4, 8, 16 or 32
     int fraction_bits;  // F
-    bool e8m13;         // keep 14 significant bits only
+    Rounding rounding;
+    HalfAccumulator half;  // for rne_f16
 };
 
 // accumulators[r][j] = fmaf(left[r][k], right[k][j], accumulators[r][j]) for ascending k.
@@ -52,16 +64,68 @@ struct FmaCall {
     std::int64_t depth;
 };
 
+// accumulators[r][j] += left[r][p] . right[p][j] over pairs p of 16-bit integers, modulo 2^32.
+struct IntegerCall {
+    const std::int32_t* left;    // [rows][pairs], two int16 each, the first in the low half
+    const std::int32_t* right;   // [pairs][panel_width]
+    std::int32_t* accumulators;  // [rows][panel_width]
+    std::int64_t rows;
+    std::int64_t pairs;
+};
+
+// The f64 twin of FmaCall.
+struct DoubleCall {
+    const double* left;  // [rows][depth]
+    const double* right;
+    double* accumulators;
+    std::int64_t rows;
+    std::int64_t depth;
+};
+
+// Least nonzero and greatest magnitude of register bits, as integers. `least` is stored less
+// one, so that a zero wraps to the top and never wins; start from {all ones, 0}.
+struct MagnitudeRange {
+    std::uint32_t least_less_one = ~0U;
+    std::uint32_t most = 0;
+};
+
+// The two planes of a heal operand, left or right.
+struct SplitLeft {
+    LeftEntry* high;
+    LeftEntry* low;
+};
+struct SplitRight {
+    float* high_values;
+    std::uint8_t* high_exponents;
+    float* low_values;
+    std::uint8_t* low_exponents;
+};
+
+// `raw` holds register bits: a line of one row, or `depth` lines of panel_width columns.
 struct Kernels {
     int panel_width;
-    // Needs MXCSR at round toward zero: see RoundTowardZero.
-    void (*chain)(const ChainCall&);
+    // Needs MXCSR at round toward zero: see RoundTowardZero. False: an f16 accumulator became
+    // infinite or a sum left 32 bits on its way to one; the results are not to be used.
+    bool (*chain)(const ChainCall&);
     void (*fma_chain)(const FmaCall&);
-    // `raw` holds register bits; `high` one exponent for the row, or one per column.
+    void (*double_chain)(const DoubleCall&);
+    void (*integer_chain)(const IntegerCall&);
+
+    void (*scan_line)(const std::uint32_t* raw, std::int64_t count, Format format,
+                      MagnitudeRange& range);
+    void (*scan_panel)(const std::uint32_t* raw, std::int64_t depth, Format format,
+                       std::uint32_t* least_less_one, std::uint32_t* most);
+    // `high` is the scale's exponent: one for the row, or one per column.
     void (*decode_left)(const std::uint32_t* raw, std::int64_t count, Format format, int high,
                         int pre, LeftEntry* out);
-    void (*decode_right)(const std::uint32_t* raw, Format format, const std::int32_t* high,
-                         float* values, std::uint8_t* exponents);
+    void (*decode_right)(const std::uint32_t* raw, std::int64_t depth, Format format,
+                         const std::int32_t* high, float* values, std::uint8_t* exponents);
+    // heal's split of f32 bits (NUMERICS section 2, steps 1 and 2): times first, times second,
+    // then two f16 parts; one pair of factors for the row, or one per column.
+    void (*split_left)(const std::uint32_t* raw, std::int64_t count, float first, float second,
+                       int pre, SplitLeft out);
+    void (*split_right)(const std::uint32_t* raw, std::int64_t depth, const float* first,
+                        const float* second, SplitRight out);
 };
 
 // Null for Path::scalar, and for a path this library was built without.

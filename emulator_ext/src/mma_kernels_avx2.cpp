@@ -1,7 +1,7 @@
-// Compiled with -mavx2 -mfma; entered only after cpu.hpp has found both.
+// Compiled with -mavx2 -mfma -mf16c; entered only after cpu.hpp has found them.
 #include <immintrin.h>
 
-#include "mma_kernel_body.hpp"
+#include "mma_kernel_table.hpp"
 
 namespace bitwitness {
 namespace {
@@ -27,12 +27,25 @@ struct Avx2 {
     static void store_ints(std::int32_t* p, Ints x) {
         _mm256_store_si256(reinterpret_cast<__m256i*>(p), x);
     }
+    static Ints load_ints(const std::int32_t* p) {
+        return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
+    }
+    // The sum of the two products of int16 in each lane.
+    static Ints dot_pairs(Ints a, Ints b) { return _mm256_madd_epi16(a, b); }
     static Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
     static Ints subtract(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
     static Ints max(Ints a, Ints b) { return _mm256_max_epi32(a, b); }
     static Ints bit_and(Ints a, Ints b) { return _mm256_and_si256(a, b); }
     static Ints bit_or(Ints a, Ints b) { return _mm256_or_si256(a, b); }
     static Ints bit_xor(Ints a, Ints b) { return _mm256_xor_si256(a, b); }
+    static Ints bit_and_not(Ints a, Ints b) { return _mm256_andnot_si256(a, b); }  // ~a & b
+    // All ones where it holds.
+    static Ints equal(Ints a, Ints b) { return _mm256_cmpeq_epi32(a, b); }
+    static Ints is_positive(Ints x) { return _mm256_cmpgt_epi32(x, _mm256_setzero_si256()); }
+    // Rounded to f16, to nearest even whatever MXCSR says, and widened again.
+    static Floats nearest_half(Floats x) {
+        return _mm256_cvtph_ps(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+    }
     template <int kBits>
     static Ints shift_left(Ints x) {
         return _mm256_slli_epi32(x, kBits);

@@ -1,7 +1,7 @@
 // Compiled with -mavx512{f,bw,vl,dq}; entered only after cpu.hpp has found them.
 #include <immintrin.h>
 
-#include "mma_kernel_body.hpp"
+#include "mma_kernel_table.hpp"
 #include "mma_ops_avx512.hpp"
 
 namespace bitwitness {

@@ -9,6 +9,7 @@
 
 #include "bitwitness/gemm.hpp"
 #include "bitwitness/matmul.hpp"
+#include "bitwitness/other_engines.hpp"
 #include "bitwitness/parallel.hpp"
 
 namespace nb = nanobind;
@@ -35,28 +36,30 @@ Operand operand_of(const Bits& x, Format format) {
             format};
 }
 
-std::tuple<std::int64_t, std::int64_t> matmul(const Bits& a, Format a_format, const Bits& b,
-                                              Format b_format, const std::optional<Bits>& c,
-                                              const Output& d, const Arithmetic& arithmetic,
-                                              std::int64_t block, Path path, int threads) {
-    const bitwitness::MatmulCall call{operand_of(a, a_format),
-                                      operand_of(b, b_format),
-                                      c ? c->data() : nullptr,
-                                      d.data(),
-                                      arithmetic,
-                                      block,
-                                      path,
-                                      threads};
+using Counts = std::tuple<std::int64_t, std::int64_t>;
+
+template <bitwitness::RegionCounts (*kMatmul)(const bitwitness::MatmulCall&)>
+Counts matmul(const Bits& a, Format a_format, const Bits& b, Format b_format,
+              const std::optional<Bits>& c, const Output& d, const Arithmetic& arithmetic,
+              std::int64_t block, bool count_regions, Path path, int threads) {
+    const bitwitness::MatmulCall call{.left = operand_of(a, a_format),
+                                      .right = operand_of(b, b_format),
+                                      .c = c ? c->data() : nullptr,
+                                      .d = d.data(),
+                                      .arithmetic = arithmetic,
+                                      .block = block,
+                                      .count_regions = count_regions,
+                                      .path = path,
+                                      .threads = threads};
     const nb::gil_scoped_release release;
-    const auto counts = bitwitness::matmul(call);
+    const auto counts = kMatmul(call);
     return {counts.special, counts.at_zero_floor};
 }
 
 // Row i of a against row i of b: n independent chains.
-std::tuple<std::int64_t, std::int64_t> dot(const Bits& a, Format a_format, const Bits& b,
-                                           Format b_format, const std::optional<Bits>& c,
-                                           const Output& d, const Arithmetic& arithmetic,
-                                           std::int64_t block) {
+Counts dot(const Bits& a, Format a_format, const Bits& b, Format b_format,
+           const std::optional<Bits>& c, const Output& d, const Arithmetic& arithmetic,
+           std::int64_t block) {
     const bitwitness::DotCall call{operand_of(a, a_format),
                                    operand_of(b, b_format),
                                    c ? c->data() : nullptr,
@@ -67,6 +70,35 @@ std::tuple<std::int64_t, std::int64_t> dot(const Bits& a, Format a_format, const
     bitwitness::require_ieee_environment();
     const auto counts = bitwitness::dot(call);
     return {counts.special, counts.at_zero_floor};
+}
+
+using Doubles = nb::ndarray<const double, nb::ndim<2>, nb::device::cpu>;
+using DoubleOutput = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Integers = nb::ndarray<std::int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+MatrixView<const double> view_of(const Doubles& x) {
+    return {x.data(), static_cast<std::int64_t>(x.shape(0)), static_cast<std::int64_t>(x.shape(1)),
+            x.stride(0), x.stride(1)};
+}
+
+std::int64_t matmul_f64(const Doubles& a, const Doubles& b, const std::optional<DoubleOutput>& c,
+                        const DoubleOutput& d, Path path, int threads) {
+    const bitwitness::DoubleMatmulCall call{view_of(a), view_of(b), c ? c->data() : nullptr,
+                                            d.data(),   path,       threads};
+    const nb::gil_scoped_release release;
+    return bitwitness::matmul_f64(call);
+}
+
+void matmul_integer(const Bits& a, Format a_format, const Bits& b, Format b_format,
+                    const std::optional<Integers>& c, const Integers& d, Path path, int threads) {
+    const bitwitness::IntegerMatmulCall call{operand_of(a, a_format),
+                                             operand_of(b, b_format),
+                                             c ? c->data() : nullptr,
+                                             d.data(),
+                                             path,
+                                             threads};
+    const nb::gil_scoped_release release;
+    bitwitness::matmul_integer(call);
 }
 
 MatrixView<const float> view_of(const Singles& x) {
@@ -136,8 +168,15 @@ NB_MODULE(_bitwitness_mma, m) {
             },
             "fraction_bits"_a, "group"_a, "zero_exponent"_a, "rounding"_a);
     m.def("supported", &bitwitness::supported, "path"_a);
-    m.def("matmul", &matmul, "a"_a, "a_format"_a, "b"_a, "b_format"_a, "c"_a.none(), "d"_a,
-          "arithmetic"_a, "block"_a, "path"_a, "threads"_a);
+    const auto def_matmul = [&m](const char* name, auto function) {
+        m.def(name, function, "a"_a, "a_format"_a, "b"_a, "b_format"_a, "c"_a.none(), "d"_a,
+              "arithmetic"_a, "block"_a, "count_regions"_a, "path"_a, "threads"_a);
+    };
+    def_matmul("matmul", &matmul<&bitwitness::matmul>);
+    def_matmul("matmul_fp8_through_f16", &matmul<&bitwitness::matmul_fp8_through_f16>);
+    m.def("matmul_f64", &matmul_f64, "a"_a, "b"_a, "c"_a.none(), "d"_a, "path"_a, "threads"_a);
+    m.def("matmul_integer", &matmul_integer, "a"_a, "a_format"_a, "b"_a, "b_format"_a, "c"_a.none(),
+          "d"_a, "path"_a, "threads"_a);
     m.def("dot", &dot, "a"_a, "a_format"_a, "b"_a, "b_format"_a, "c"_a.none(), "d"_a,
           "arithmetic"_a, "block"_a);
     m.def("gemm", &gemm, "profile"_a, "a"_a, "b"_a, "d"_a, "arithmetic"_a, "path"_a, "threads"_a);

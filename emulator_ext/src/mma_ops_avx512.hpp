@@ -26,12 +26,25 @@ struct Avx512 {
 
     static Ints fill(std::int32_t x) { return _mm512_set1_epi32(x); }
     static void store_ints(std::int32_t* p, Ints x) { _mm512_store_si512(p, x); }
+    static Ints load_ints(const std::int32_t* p) { return _mm512_load_si512(p); }
+    // The sum of the two products of int16 in each lane.
+    static Ints dot_pairs(Ints a, Ints b) { return _mm512_madd_epi16(a, b); }
     static Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
     static Ints subtract(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
     static Ints max(Ints a, Ints b) { return _mm512_max_epi32(a, b); }
     static Ints bit_and(Ints a, Ints b) { return _mm512_and_si512(a, b); }
     static Ints bit_or(Ints a, Ints b) { return _mm512_or_si512(a, b); }
     static Ints bit_xor(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
+    static Ints bit_and_not(Ints a, Ints b) { return _mm512_andnot_si512(a, b); }  // ~a & b
+    // All ones where it holds.
+    static Ints equal(Ints a, Ints b) { return _mm512_movm_epi32(_mm512_cmpeq_epi32_mask(a, b)); }
+    static Ints is_positive(Ints x) {
+        return _mm512_movm_epi32(_mm512_cmpgt_epi32_mask(x, _mm512_setzero_si512()));
+    }
+    // Rounded to f16, to nearest even whatever MXCSR says, and widened again.
+    static Floats nearest_half(Floats x) {
+        return _mm512_cvtph_ps(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+    }
     template <int kBits>
     static Ints shift_left(Ints x) {
         return _mm512_slli_epi32(x, kBits);

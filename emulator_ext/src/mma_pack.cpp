@@ -3,115 +3,128 @@
 #include <algorithm>
 #include <limits>
 
+#include "mma_gather.hpp"
+
 namespace bitwitness {
 namespace {
 
-constexpr std::int64_t kGatherDepth = 32;
+// Narrow formats need no range before decoding: their scale is a constant.
+bool is_narrow(Format format) { return layout_of(format).exponent_bits < 8; }
 
-template <class T>
-ExponentRange scan(const MatrixView<const T>& view, std::int64_t row, const FormatLayout& f) {
-    constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
-    const std::uint32_t magnitude_mask = (1U << (f.exponent_bits + f.fraction_bits)) - 1U;
-    std::uint32_t least = none;
-    std::uint32_t most = 0;
-    const T* p = &view.at(row, 0);
-    for (std::int64_t k = 0; k < view.cols; ++k, p += view.col_stride) {
-        const std::uint32_t magnitude =
-            (static_cast<std::uint32_t>(*p) >> f.dropped_bits) & magnitude_mask;
-        most = std::max(most, magnitude);
-        least = std::min(least, magnitude - 1U);  // zero wraps to the top and never wins
-    }
-    if (most == 0U) return {};
-    const auto high = static_cast<std::int32_t>(most >> f.fraction_bits);
-    const auto low = static_cast<std::int32_t>((least + 1U) >> f.fraction_bits);
-    const std::uint32_t largest_finite =
-        f.has_infinity ? ((1U << f.exponent_bits) - 1U) << f.fraction_bits : magnitude_mask;
-    const bool narrow = f.exponent_bits < 8;
-    const bool clean = most < largest_finite && (narrow || low > 0);
-    if (narrow) return {f.emin(), f.emax(), clean};
-    return {std::max(low, 1) - f.bias(), high - f.bias(), clean};
-}
-
-// out[k][j] = right[k0 + k][j0 + j] for a block, zero outside; loops follow the memory.
-template <class T>
-void gather(const MatrixView<const T>& right, std::int64_t k0, std::int64_t depth, std::int64_t j0,
-            std::int64_t width, std::uint32_t* out) {
-    const std::int64_t cols = std::min(width, right.cols - j0);
-    const std::int64_t rows = std::clamp<std::int64_t>(right.rows - k0, 0, depth);
-    if (cols < width || rows < depth) std::fill(out, out + depth * width, 0U);
-    if (right.col_stride == 1) {
-        for (std::int64_t k = 0; k < rows; ++k) {
-            const T* p = &right.at(k0 + k, j0);
-            for (std::int64_t j = 0; j < cols; ++j) out[k * width + j] = p[j];
-        }
-        return;
-    }
-    for (std::int64_t j = 0; j < cols; ++j) {
-        const T* p = &right.at(k0, j0 + j);
-        for (std::int64_t k = 0; k < rows; ++k) out[k * width + j] = p[k * right.row_stride];
-    }
+// Calls use(k, depth) for consecutive blocks that cover [0, total).
+template <class Use>
+void for_depths(std::int64_t total, Use&& use) {
+    for (std::int64_t k = 0; k < total; k += kPackDepth) use(k, std::min(kPackDepth, total - k));
 }
 
 }  // namespace
 
-ExponentRange range_of_row(const Operand& operand, std::int64_t row) {
-    if (operand.cols == 0) return {};
-    const FormatLayout f = layout_of(operand.format);
-    return with_view(operand, [&](const auto& view) { return scan(view, row, f); });
+ExponentRange exponent_range(const MagnitudeRange& magnitudes, Format format) {
+    const FormatLayout f = layout_of(format);
+    const std::uint32_t top = (1U << f.exponent_bits) - 1U;
+    const std::uint32_t first_special =
+        f.has_infinity ? top << f.fraction_bits
+                       : (top << f.fraction_bits) | ((1U << f.fraction_bits) - 1U);
+    const bool finite = magnitudes.most < first_special;
+    if (is_narrow(format)) return {f.emin(), f.emax(), finite};
+    if (magnitudes.most == 0U) return {};
+    const auto low = static_cast<std::int32_t>((magnitudes.least_less_one + 1U) >> f.fraction_bits);
+    const auto high = static_cast<std::int32_t>(magnitudes.most >> f.fraction_bits);
+    return {std::max(low, 1) - f.bias(), high - f.bias(), finite && low > 0};
 }
 
-void LeftPack::pack_row(const Kernels& kernels, const Operand& left, std::int64_t i, int pre) {
-    const ExponentRange range = range_of_row(left, i);
-    ranges[static_cast<std::size_t>(i)] = range;
-    std::uint32_t raw[kGatherDepth];
-    for (std::int64_t k = 0; k < depth; k += kGatherDepth) {
-        const std::int64_t count = std::min(kGatherDepth, depth - k);
-        with_view(left, [&](const auto& view) {
-            for (std::int64_t n = 0; n < count; ++n) {
-                raw[n] = k + n < view.cols ? view.at(i, k + n) : 0U;
-            }
+void LeftPack::pack(const Kernels& kernels, const Operand& left, std::int64_t first, int pre) {
+    const std::int64_t rows = std::min(kPackRows, left.rows - first);
+    std::uint32_t raw[kPackRows * kPackDepth];
+    MagnitudeRange magnitudes[kPackRows];
+    const auto scan = [&](std::int64_t, std::int64_t depth) {
+        for (std::int64_t i = 0; i < rows; ++i) {
+            kernels.scan_line(raw + i * depth, depth, left.format, magnitudes[i]);
+        }
+    };
+    const auto set_ranges = [&] {
+        for (std::int64_t i = 0; i < rows; ++i) {
+            ranges[static_cast<std::size_t>(first + i)] =
+                exponent_range(magnitudes[i], left.format);
+        }
+    };
+    const auto load = [&](std::int64_t k, std::int64_t depth) {
+        gather(left, {first, rows, k, depth}, raw);
+    };
+    const bool narrow = is_narrow(left.format);
+    if (!narrow) {
+        for_depths(plane.depth, [&](std::int64_t k, std::int64_t depth) {
+            load(k, depth);
+            scan(k, depth);
         });
-        LeftEntry* out = entries.get() + i * depth + k;
-        kernels.decode_left(raw, count, left.format, range.high, pre, out);
     }
+    set_ranges();
+    for_depths(plane.depth, [&](std::int64_t k, std::int64_t depth) {
+        load(k, depth);
+        if (narrow) scan(k, depth);
+        for (std::int64_t i = 0; i < rows; ++i) {
+            kernels.decode_left(raw + i * depth, depth, left.format,
+                                ranges[static_cast<std::size_t>(first + i)].high, pre,
+                                plane.at(first + i, k));
+        }
+    });
+    set_ranges();
 }
 
 RightPack::RightPack(const Kernels& kernels, std::int64_t panels, std::int64_t padded_depth)
-    : width(kernels.panel_width),
-      depth(padded_depth),
-      values(panels * padded_depth * width),
-      exponents(panels * padded_depth * width),
-      highs(static_cast<std::size_t>(panels * width)),
+    : plane(kernels.panel_width, panels, padded_depth),
+      highs(static_cast<std::size_t>(panels * kernels.panel_width)),
       ranges(static_cast<std::size_t>(panels)),
       spans(static_cast<std::size_t>(panels)) {}
 
-void RightPack::pack_panel(const Kernels& kernels, const Operand& right, std::int64_t panel) {
-    const std::int64_t j0 = panel * width;
-    const Operand columns = right.transposed();
-    std::int32_t* high = highs.data() + j0;
+void RightPack::summarize(const std::vector<ExponentRange>& columns, std::int64_t panel) {
     ExponentRange total{std::numeric_limits<std::int32_t>::max(),
                         std::numeric_limits<std::int32_t>::min(), true};
     std::int32_t span = 0;
-    for (int j = 0; j < width; ++j) {
-        const ExponentRange range =
-            j0 + j < right.cols ? range_of_row(columns, j0 + j) : ExponentRange{};
-        high[j] = range.high;
-        total = {std::min(total.low, range.low), std::max(total.high, range.high),
-                 total.clean && range.clean};
-        span = std::max(span, range.span());
+    std::int32_t* high = highs.data() + panel * plane.width;
+    for (const ExponentRange& column : columns) {
+        *high++ = column.high;
+        total = {std::min(total.low, column.low), std::max(total.high, column.high),
+                 total.clean && column.clean};
+        span = std::max(span, column.span());
     }
     ranges[static_cast<std::size_t>(panel)] = total;
     spans[static_cast<std::size_t>(panel)] = span;
-    Buffer<std::uint32_t> raw(kGatherDepth * width);
-    for (std::int64_t k = 0; k < depth; k += kGatherDepth) {
-        const std::int64_t count = std::min(kGatherDepth, depth - k);
-        with_view(right, [&](const auto& view) { gather(view, k, count, j0, width, raw.get()); });
-        for (std::int64_t n = 0; n < count; ++n) {
-            const std::int64_t at = (panel * depth + k + n) * width;
-            kernels.decode_right(raw.get() + n * width, right.format, high, values.get() + at,
-                                 exponents.get() + at);
+}
+
+void RightPack::pack(const Kernels& kernels, const Operand& right, std::int64_t panel) {
+    const std::int64_t width = plane.width;
+    const Buffer<std::uint32_t> raw(kPackDepth * width);
+    std::vector<std::uint32_t> least(static_cast<std::size_t>(width), ~0U);
+    std::vector<std::uint32_t> most(static_cast<std::size_t>(width), 0U);
+    const auto load = [&](std::int64_t k, std::int64_t depth) {
+        gather(right, {k, depth, panel * width, width}, raw.get());
+    };
+    const auto scan = [&](std::int64_t depth) {
+        kernels.scan_panel(raw.get(), depth, right.format, least.data(), most.data());
+    };
+    const auto set_ranges = [&] {
+        std::vector<ExponentRange> columns;
+        for (std::size_t j = 0; j < static_cast<std::size_t>(width); ++j) {
+            columns.push_back(exponent_range({least[j], most[j]}, right.format));
         }
+        summarize(columns, panel);
+    };
+    const bool narrow = is_narrow(right.format);
+    if (!narrow) {
+        for_depths(plane.depth, [&](std::int64_t k, std::int64_t depth) {
+            load(k, depth);
+            scan(depth);
+        });
     }
+    set_ranges();
+    for_depths(plane.depth, [&](std::int64_t k, std::int64_t depth) {
+        load(k, depth);
+        if (narrow) scan(depth);
+        kernels.decode_right(raw.get(), depth, right.format, highs.data() + panel * width,
+                             plane.values_at(panel, k), plane.exponents_at(panel, k));
+    });
+    set_ranges();
 }
 
 }  // namespace bitwitness

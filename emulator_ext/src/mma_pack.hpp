@@ -11,8 +11,18 @@
 
 namespace bitwitness {
 
+// Rows of the left operand that are packed together.
+inline constexpr std::int64_t kPackRows = 16;
+// Depth of a gathered block: its panel stays in the L1 cache.
+inline constexpr std::int64_t kPackDepth = 32;
+
+inline std::int64_t round_up(std::int64_t n, std::int64_t unit) {
+    return (n + unit - 1) / unit * unit;
+}
+
 // Exponents of the nonzero elements of one row or column. `clean` is false if the fast
 // kernel cannot represent it: NaN, infinity, or a subnormal of an 8-bit-exponent format.
+// Formats with at most 5 exponent bits always report their whole range.
 struct ExponentRange {
     std::int32_t low = 0;
     std::int32_t high = 0;
@@ -21,43 +31,67 @@ struct ExponentRange {
     std::int32_t span() const { return high - low; }
 };
 
-// The range of row `row`. Formats with at most 5 exponent bits report their whole range.
-ExponentRange range_of_row(const Operand& operand, std::int64_t row);
+ExponentRange exponent_range(const MagnitudeRange& magnitudes, Format format);
 
-struct LeftPack {
-    std::int64_t depth;  // K rounded up to a whole number of groups
+// Storage of a left operand. `depth` is K rounded up to whole groups. Entries lie chunk by
+// chunk along K, [depth / chunk][rows][chunk], so that a block of rows streams.
+struct LeftPlane {
+    std::int64_t rows;
+    std::int64_t depth;
+    std::int64_t chunk;  // a multiple of every group size
     Buffer<LeftEntry> entries;
-    std::vector<ExponentRange> ranges;
 
-    LeftPack(std::int64_t rows, std::int64_t padded_depth)
-        : depth(padded_depth),
-          entries(rows * padded_depth),
-          ranges(static_cast<std::size_t>(rows)) {}
-    const LeftEntry* row(std::int64_t i) const { return entries.get() + i * depth; }
-    void pack_row(const Kernels& kernels, const Operand& left, std::int64_t i, int pre);
+    LeftPlane(std::int64_t row_count, std::int64_t padded_depth, std::int64_t chunk_depth)
+        : rows(row_count),
+          depth(padded_depth),
+          chunk(chunk_depth),
+          entries(row_count * round_up(padded_depth, chunk_depth)) {}
+    LeftEntry* at(std::int64_t row, std::int64_t k) const {
+        return entries.get() + (k / chunk * rows + row) * chunk + k % chunk;
+    }
 };
 
-struct RightPack {
+// Storage of a right operand, panel by panel.
+struct RightPlane {
     int width;
     std::int64_t depth;
     Buffer<float> values;
     Buffer<std::uint8_t> exponents;
+
+    RightPlane(int panel_width, std::int64_t panels, std::int64_t padded_depth)
+        : width(panel_width),
+          depth(padded_depth),
+          values(panels * padded_depth * panel_width),
+          exponents(panels * padded_depth * panel_width) {}
+    float* values_at(std::int64_t panel, std::int64_t k) const {
+        return values.get() + (panel * depth + k) * width;
+    }
+    std::uint8_t* exponents_at(std::int64_t panel, std::int64_t k) const {
+        return exponents.get() + (panel * depth + k) * width;
+    }
+};
+
+struct LeftPack {
+    LeftPlane plane;
+    std::vector<ExponentRange> ranges;
+
+    LeftPack(std::int64_t rows, std::int64_t padded_depth, std::int64_t chunk)
+        : plane(rows, padded_depth, chunk), ranges(static_cast<std::size_t>(rows)) {}
+    // Rows [first, first + kPackRows) or fewer.
+    void pack(const Kernels& kernels, const Operand& left, std::int64_t first, int pre);
+};
+
+struct RightPack {
+    RightPlane plane;
     std::vector<std::int32_t> highs;    // one per column, padding included
-    std::vector<ExponentRange> ranges;  // one per panel: lowest, highest over its columns
+    std::vector<ExponentRange> ranges;  // one per panel: lowest and highest over its columns
     std::vector<std::int32_t> spans;    // one per panel: the widest column
 
     RightPack(const Kernels& kernels, std::int64_t panels, std::int64_t padded_depth);
-    const float* panel_values(std::int64_t panel, std::int64_t k) const {
-        return values.get() + (panel * depth + k) * width;
-    }
-    const std::uint8_t* panel_exponents(std::int64_t panel, std::int64_t k) const {
-        return exponents.get() + (panel * depth + k) * width;
-    }
-    void pack_panel(const Kernels& kernels, const Operand& right, std::int64_t panel);
-};
+    void pack(const Kernels& kernels, const Operand& right, std::int64_t panel);
 
-inline std::int64_t round_up(std::int64_t n, std::int64_t unit) {
-    return (n + unit - 1) / unit * unit;
-}
+  private:
+    void summarize(const std::vector<ExponentRange>& columns, std::int64_t panel);
+};
 
 }  // namespace bitwitness

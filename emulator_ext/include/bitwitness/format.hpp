@@ -19,13 +19,15 @@ struct FormatLayout {
     bool has_infinity;  // false: e4m3, whose only special is all ones
     int bytes;
 
-    constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
-    constexpr int emin() const { return 1 - bias(); }
+    [[gnu::always_inline]] constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
+    [[gnu::always_inline]] constexpr int emin() const { return 1 - bias(); }
     // Largest exponent of a finite number.
-    constexpr int emax() const { return has_infinity ? bias() : bias() + 1; }
+    [[gnu::always_inline]] constexpr int emax() const { return has_infinity ? bias() : bias() + 1; }
 };
 
-constexpr FormatLayout layout_of(Format format) {
+// Always inlined, like the members above: translation units of wider instruction sets use
+// them too, and must not leave a copy for the linker to choose.
+[[gnu::always_inline]] constexpr FormatLayout layout_of(Format format) {
     switch (format) {
         case Format::f16:
             return {5, 10, 0, true, 2};

@@ -28,6 +28,7 @@ struct MatmulCall {
     void* d;
     Arithmetic arithmetic;
     std::int64_t block;
+    bool count_regions;  // false: the counts may miss outputs
     Path path;
     int threads;
 };

@@ -1,0 +1,212 @@
+// heal on the vector kernels. Both parts of both operands are f16, so one scale holds for
+// every element, nothing is special and nothing comes near the accumulator's limits.
+#include <vector>
+
+#include "bitwitness/parallel.hpp"
+#include "mma_gather.hpp"
+#include "mma_heal.hpp"
+#include "mma_pack.hpp"
+
+namespace bitwitness::heal {
+namespace {
+
+constexpr std::int64_t kRowBlock = 32;
+// A chain of 2 * kBlock scaled products, each below 4, stays below 2^8.
+constexpr int kGrowth = 9;
+
+Operand operand_of(const MatrixView<const float>& x) {
+    return {x.data, x.rows, x.cols, x.row_stride, x.col_stride, Format::f32};
+}
+
+struct Left {
+    LeftPlane high;
+    LeftPlane low;
+    std::vector<int> exponents;
+
+    Left(std::int64_t rows, std::int64_t depth)
+        : high(rows, depth, kBlock),
+          low(rows, depth, kBlock),
+          exponents(static_cast<std::size_t>(rows)) {}
+
+    void pack(const Kernels& kernels, const Operand& left, std::int64_t first, int pre) {
+        const std::int64_t rows = std::min(kPackRows, left.rows - first);
+        std::uint32_t raw[kPackRows * kPackDepth];
+        MagnitudeRange ranges[kPackRows];
+        for (std::int64_t k = 0; k < high.depth; k += kPackDepth) {
+            const std::int64_t depth = std::min(kPackDepth, high.depth - k);
+            gather(left, {first, rows, k, depth}, raw);
+            for (std::int64_t i = 0; i < rows; ++i) {
+                kernels.scan_line(raw + i * depth, depth, Format::f32, ranges[i]);
+            }
+        }
+        for (std::int64_t i = 0; i < rows; ++i) {
+            exponents[static_cast<std::size_t>(first + i)] = exponent_of(ranges[i].most);
+        }
+        for (std::int64_t k = 0; k < high.depth; k += kPackDepth) {
+            const std::int64_t depth = std::min(kPackDepth, high.depth - k);
+            gather(left, {first, rows, k, depth}, raw);
+            for (std::int64_t i = 0; i < rows; ++i) {
+                const Factors f = factors_of(exponents[static_cast<std::size_t>(first + i)]);
+                kernels.split_left(raw + i * depth, depth, f.first, f.second, pre,
+                                   {high.at(first + i, k), low.at(first + i, k)});
+            }
+        }
+    }
+};
+
+struct Right {
+    RightPlane high;
+    RightPlane low;
+    std::vector<int> exponents;  // one per column, padding included
+
+    Right(int width, std::int64_t panels, std::int64_t depth)
+        : high(width, panels, depth),
+          low(width, panels, depth),
+          exponents(static_cast<std::size_t>(panels * width)) {}
+
+    void pack(const Kernels& kernels, const Operand& right, std::int64_t panel) {
+        const std::int64_t width = high.width;
+        const auto columns = static_cast<std::size_t>(width);
+        const Buffer<std::uint32_t> raw(kPackDepth * width);
+        std::vector<std::uint32_t> least(columns, ~0U), most(columns, 0U);
+        for (std::int64_t k = 0; k < high.depth; k += kPackDepth) {
+            const std::int64_t depth = std::min(kPackDepth, high.depth - k);
+            gather(right, {k, depth, panel * width, width}, raw.get());
+            kernels.scan_panel(raw.get(), depth, Format::f32, least.data(), most.data());
+        }
+        std::vector<float> first(columns), second(columns);
+        for (std::size_t j = 0; j < columns; ++j) {
+            const int exponent = exponent_of(most[j]);
+            exponents[static_cast<std::size_t>(panel * width) + j] = exponent;
+            first[j] = factors_of(exponent).first;
+            second[j] = factors_of(exponent).second;
+        }
+        for (std::int64_t k = 0; k < high.depth; k += kPackDepth) {
+            const std::int64_t depth = std::min(kPackDepth, high.depth - k);
+            gather(right, {k, depth, panel * width, width}, raw.get());
+            kernels.split_right(raw.get(), depth, first.data(), second.data(),
+                                {high.values_at(panel, k), high.exponents_at(panel, k),
+                                 low.values_at(panel, k), low.exponents_at(panel, k)});
+        }
+    }
+};
+
+// Sums of one tile, in the kernel's scaled domain: a power of two changes no rounding here.
+struct Sums {
+    std::int64_t count;
+    Buffer<float> main, correction, main_part, correction_part;
+
+    explicit Sums(std::int64_t n)
+        : count(n), main(n), correction(n), main_part(n), correction_part(n) {
+        std::fill(main.get(), main.get() + n, 0.0F);
+        std::fill(correction.get(), correction.get() + n, 0.0F);
+    }
+    void clear_parts() const {
+        std::fill(main_part.get(), main_part.get() + count, 0.0F);
+        std::fill(correction_part.get(), correction_part.get() + count, 0.0F);
+    }
+    // Outside RoundTowardZero: these additions round to nearest.
+    void fold() const {
+        for (std::int64_t i = 0; i < count; ++i) main[i] += main_part[i];
+        for (std::int64_t i = 0; i < count; ++i) correction[i] += correction_part[i];
+    }
+};
+
+class Product {
+  public:
+    Product(const Operand& left, const Operand& right, float* d, const Arithmetic& arithmetic,
+            const Kernels& kernels)
+        : left_operand_(left),
+          right_operand_(right),
+          d_(d),
+          arithmetic_(arithmetic),
+          kernels_(kernels),
+          pre_(arithmetic.fraction_bits - kGrowth - 1),
+          depth_(round_up(left.cols, kBlock)),
+          panels_(round_up(right.cols, kernels.panel_width) / kernels.panel_width),
+          left_(left.rows, depth_),
+          right_(kernels.panel_width, panels_, depth_) {}
+
+    void run(int threads) {
+        const std::int64_t strips = round_up(left_operand_.rows, kPackRows) / kPackRows;
+        parallel_for(threads, strips + panels_, [&](std::int64_t item) {
+            if (item < strips) {
+                left_.pack(kernels_, left_operand_, item * kPackRows, pre_);
+            } else {
+                right_.pack(kernels_, right_operand_, item - strips);
+            }
+        });
+        const std::int64_t row_blocks = round_up(left_operand_.rows, kRowBlock) / kRowBlock;
+        parallel_for(threads, panels_ * row_blocks, [&](std::int64_t item) {
+            const std::int64_t first = item % row_blocks * kRowBlock;
+            tile(item / row_blocks, first, std::min(kRowBlock, left_operand_.rows - first));
+        });
+    }
+
+  private:
+    void chain(const LeftPlane& left, const RightPlane& right, std::int64_t panel,
+               std::int64_t first, std::int64_t rows, std::int64_t k, float* out) const {
+        const Arithmetic& t = arithmetic_;
+        kernels_.chain({left.at(first, k),
+                        left.chunk,
+                        right.values_at(panel, k),
+                        right.exponents_at(panel, k),
+                        out,
+                        rows,
+                        kBlock / t.group,
+                        t.group,
+                        t.fraction_bits,
+                        Rounding::rz_f32,
+                        {}});
+    }
+
+    void tile(std::int64_t panel, std::int64_t first, std::int64_t rows) const {
+        const Sums sums(rows * kernels_.panel_width);
+        for (std::int64_t k = 0; k < depth_; k += kBlock) {
+            sums.clear_parts();
+            {
+                const RoundTowardZero mode;
+                chain(left_.high, right_.high, panel, first, rows, k, sums.main_part.get());
+                chain(left_.high, right_.low, panel, first, rows, k, sums.correction_part.get());
+                chain(left_.low, right_.high, panel, first, rows, k, sums.correction_part.get());
+            }
+            sums.fold();
+        }
+        store(sums, panel, first, rows);
+    }
+
+    void store(const Sums& sums, std::int64_t panel, std::int64_t first, std::int64_t rows) const {
+        const std::int64_t width = kernels_.panel_width;
+        const std::int64_t cols = std::min(width, right_operand_.cols - panel * width);
+        const int unscale = 2 * layout_of(Format::f16).emax() - pre_;
+        const int* columns = right_.exponents.data() + panel * width;
+        for (std::int64_t i = 0; i < rows; ++i) {
+            const int row = left_.exponents[static_cast<std::size_t>(first + i)] + unscale;
+            float* d = d_ + (first + i) * right_operand_.cols + panel * width;
+            for (std::int64_t j = 0; j < cols; ++j) {
+                const std::int64_t at = i * width + j;
+                d[j] = combine(sums.main[at], sums.correction[at], row + columns[j]);
+            }
+        }
+    }
+
+    const Operand left_operand_;
+    const Operand right_operand_;
+    float* d_;
+    const Arithmetic arithmetic_;
+    const Kernels& kernels_;
+    int pre_;
+    std::int64_t depth_;
+    std::int64_t panels_;
+    Left left_;
+    Right right_;
+};
+
+}  // namespace
+
+void fast_gemm(const MatrixView<const float>& left, const MatrixView<const float>& right, float* d,
+               const Arithmetic& arithmetic, const Kernels& kernels, int threads) {
+    Product(operand_of(left), operand_of(right), d, arithmetic, kernels).run(threads);
+}
+
+}  // namespace bitwitness::heal

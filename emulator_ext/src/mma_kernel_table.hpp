@@ -1,0 +1,29 @@
+// The table of one instruction set's functions.
+#pragma once
+
+#include "mma_kernel_body.hpp"
+#include "mma_pack_body.hpp"
+
+namespace bitwitness {
+namespace {
+
+template <class V>
+constexpr Kernels make_kernels() {
+    constexpr int panel = kWidth<V>;
+    return {
+        .panel_width = panel,
+        .chain = chain<V>,
+        .fma_chain = fma_chain<V>,
+        .double_chain = double_chain<V>,
+        .integer_chain = integer_chain<V>,
+        .scan_line = scan_line,
+        .scan_panel = scan_panel<panel>,
+        .decode_left = decode_left,
+        .decode_right = decode_right<panel>,
+        .split_left = split_left,
+        .split_right = split_right<panel>,
+    };
+}
+
+}  // namespace
+}  // namespace bitwitness
