@@ -29,7 +29,7 @@ app = typer.Typer(
     help=(
         "Train on GPUs, commit every step, and let anyone with a CPU check the training\n"
         "bit for bit.\n\n\b\n"
-        "  bitwitness train configs/demo.yaml\n"
+        "Examples:\n  bitwitness train configs/demo.yaml\n"
         "  bitwitness audit runs/demo --trust runs/demo.pub.pem\n"
         "\n\b\n"
         "Exit codes: 0 verified or done, 1 a verification failed, 2 bad input or\n"
@@ -49,12 +49,14 @@ Address = Annotated[
         help="A running Ray cluster, or auto. Default: RAY_ADDRESS, else a private local Ray.",
     ),
 ]
-Run = Annotated[Path, typer.Argument(help="Folder of a run.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 
 
 @app.command()
 def train(
-    config: Annotated[Path, typer.Argument(help="YAML file of the run, e.g. configs/demo.yaml.")],
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="YAML file of the run: configs/demo.yaml.")
+    ],
     out: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Folder for the run. Default: runs/NAME.")
     ] = None,
@@ -121,9 +123,10 @@ def audit(
     address: Address = None,
     no_ray: Annotated[bool, typer.Option("--no-ray", help="Replay without Ray.")] = False,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Steps replayed at once. Default: one per core.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Steps replayed at once. Default: one per core."),
     ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of each worker.")] = 1,
+    threads: Annotated[int, typer.Option(metavar="N", min=1, help="Threads of each worker.")] = 1,
     budget: Annotated[
         float | None,
         typer.Option(
@@ -161,7 +164,7 @@ def audit(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="Folder of an audit.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an audit.")],
     as_json: Json = False,
     debug: Debug = False,
 ) -> Outcome:
@@ -179,7 +182,7 @@ def report(
 
 @app.command()
 def verify(
-    files: Annotated[list[Path], typer.Argument(help="Signed statements.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Signed statements.")],
     as_json: Json = False,
     debug: Debug = False,
 ) -> Outcome:
@@ -208,7 +211,9 @@ def inspect(run: Run, as_json: Json = False, debug: Debug = False) -> Outcome:
 
 @app.command()
 def keygen(
-    path: Annotated[Path, typer.Argument(help="Private key to make; PATH.pub.pem beside it.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="Private key to make; PATH.pub.pem beside it.")
+    ],
     as_json: Json = False,
     debug: Debug = False,
 ) -> Outcome:
