@@ -91,11 +91,19 @@ __device__ __forceinline__ float f16_value(u16 bits) {
 // A kernel that a launcher finds by name, and the threads of its blocks.
 #define KERNEL(threads, name) extern "C" __global__ void __launch_bounds__(threads) name
 
-// Records that operator `op` met or made NaN or Inf. The first to do so on a stream stays.
-__device__ __forceinline__ void report_nonfinite(u32* status, u32 op) { atomicCAS(status, 0U, op); }
+// The status word: 2 * operator + kind of the first fault on a stream, 0 while there is none.
+__device__ __forceinline__ void report_nonfinite(u32* status, u32 op) {
+    atomicCAS(status, 0U, 2U * op);
+}
+__device__ __forceinline__ void report_out_of_range(u32* status, u32 op) {
+    atomicCAS(status, 0U, 2U * op + 1U);
+}
 
 __device__ __forceinline__ bool is_finite(float x) {
     return (__float_as_uint(x) & 0x7f800000U) != 0x7f800000U;
 }
 
-__device__ __forceinline__ i64 ceil_div(i64 a, i64 b) { return (a + b - 1) / b; }
+// This thread's number in a grid of one dimension.
+__device__ __forceinline__ i64 global_thread() {
+    return static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;
+}

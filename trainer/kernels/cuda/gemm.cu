@@ -128,10 +128,12 @@ struct Tile {
 
     template <int ROWS>
     __device__ __forceinline__ void fetch_rows(u16* to, const u16* from, i64 plane_stride) const {
+        constexpr int kStep = kThreads / kChunks;  // rows that all threads copy at once
 #pragma unroll
         for (int plane = 0; plane < Profile::kPlanes; ++plane) {
 #pragma unroll
-            for (int r = 0; r < ROWS; r += kThreads / kChunks) {
+            for (int r = 0; r < ROWS; r += kStep) {
+                if (r + kStep > ROWS && r + thread() / kChunks >= ROWS) break;
                 cp_async_16(to + plane * kPlaneElements + r * kBlockK,
                             from + plane * plane_stride + static_cast<i64>(r) * p.k_padded);
             }
@@ -210,23 +212,23 @@ struct Tile {
 };
 
 // Shared memory: kStages * kStageElements * 2 bytes.
-#define HEAL_KERNEL(name, ...)                                                                  \
-    KERNEL((Tile<Heal, __VA_ARGS__>::kThreads), name)                                           \
+#define HEAL_KERNEL(name, ...)                                                                   \
+    KERNEL((Tile<Heal, __VA_ARGS__>::kThreads), name)                                            \
     (const u16* a, const u16* b, i64 plane_a, i64 plane_b, const u32* amax_a, const u32* amax_b, \
-     float* d, i64 m, i64 n, int k_padded, int tiles_m, int tiles_n, u32* status, u32 op) {     \
-        DYNAMIC_SHARED(shared);                                                                 \
-        const Product p{a,       b, amax_a, amax_b,   d,       plane_a,                         \
-                        plane_b, m, n,      k_padded, tiles_m, tiles_n};                        \
-        Tile<Heal, __VA_ARGS__>(p, shared).run(status, op);                                     \
+     float* d, i64 m, i64 n, int k_padded, int tiles_m, int tiles_n, u32* status, u32 op) {      \
+        DYNAMIC_SHARED(shared);                                                                  \
+        const Product p{a,       b, amax_a, amax_b,   d,       plane_a,                          \
+                        plane_b, m, n,      k_padded, tiles_m, tiles_n};                         \
+        Tile<Heal, __VA_ARGS__>(p, shared).run(status, op);                                      \
     }
 
-#define BF16_KERNEL(name, ...)                                                                  \
-    KERNEL((Tile<Bf16, __VA_ARGS__>::kThreads), name)                                           \
+#define BF16_KERNEL(name, ...)                                                                   \
+    KERNEL((Tile<Bf16, __VA_ARGS__>::kThreads), name)                                            \
     (const u16* a, const u16* b, float* d, i64 m, i64 n, int k_padded, int tiles_m, int tiles_n, \
-     u32* status, u32 op) {                                                                     \
-        DYNAMIC_SHARED(shared);                                                                 \
-        const Product p{a, b, nullptr, nullptr, d, 0, 0, m, n, k_padded, tiles_m, tiles_n};     \
-        Tile<Bf16, __VA_ARGS__>(p, shared).run(status, op);                                     \
+     u32* status, u32 op) {                                                                      \
+        DYNAMIC_SHARED(shared);                                                                  \
+        const Product p{a, b, nullptr, nullptr, d, 0, 0, m, n, k_padded, tiles_m, tiles_n};      \
+        Tile<Bf16, __VA_ARGS__>(p, shared).run(status, op);                                      \
     }
 
 HEAL_KERNEL(gemm_heal_96x128, 2, 4, 3, 4)

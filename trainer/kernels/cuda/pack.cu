@@ -24,7 +24,8 @@ __device__ __forceinline__ void load_tile(float (*tile)[kTileK + 1], const Opera
 // amax[batch, rows_padded] := largest magnitude of each row, as bits; it must start as zeros.
 // Blocks: (rows_padded / 32 * slices, batch); a slice is `slice_k` long. Integer maxima, so
 // the order in which blocks arrive has no effect.
-KERNEL(kThreads, row_maxima)(OPERAND(x), u32* amax, i64 rows_padded, i64 slice_k, u32* status, u32 op) {
+KERNEL(kThreads, row_maxima)(OPERAND(x), u32* amax, i64 rows_padded, i64 slice_k, u32* status,
+                             u32 op) {
     __shared__ float tile[kTileRows][kTileK + 1];
     const Operand x = MAKE_OPERAND(x);
     const i64 row_tiles = rows_padded / kTileRows;
@@ -56,7 +57,8 @@ KERNEL(kThreads, row_maxima)(OPERAND(x), u32* amax, i64 rows_padded, i64 slice_k
 
 // planes[2, batch, rows_padded, k_padded] := hi and lo of the heal profile. Blocks: (row tiles * k
 // tiles, batch).
-KERNEL(kThreads, heal_planes)(OPERAND(x), const u32* amax, u16* planes, i64 rows_padded, i64 k_padded) {
+KERNEL(kThreads, heal_planes)(OPERAND(x), const u32* amax, u16* planes, i64 rows_padded,
+                              i64 k_padded) {
     __shared__ float tile[kTileRows][kTileK + 1];
     const Operand x = MAKE_OPERAND(x);
     const i64 row_tiles = rows_padded / kTileRows;
@@ -84,7 +86,8 @@ __device__ __forceinline__ u16 bf16_rne(float x) {
 }
 
 // The plane of the bf16 profile. Blocks as for heal_planes.
-KERNEL(kThreads, bf16_plane)(OPERAND(x), u16* plane, i64 rows_padded, i64 k_padded, u32* status, u32 op) {
+KERNEL(kThreads, bf16_plane)(OPERAND(x), u16* plane, i64 rows_padded, i64 k_padded, u32* status,
+                             u32 op) {
     __shared__ float tile[kTileRows][kTileK + 1];
     const Operand x = MAKE_OPERAND(x);
     const i64 row_tiles = rows_padded / kTileRows;

@@ -59,7 +59,9 @@ struct Block {
 
 Block block;  // one launch at a time
 
-void back_to_scheduler() { shim_switch(&block.fibres[block.running].stack_pointer, block.scheduler); }
+void back_to_scheduler() {
+    shim_switch(&block.fibres[block.running].stack_pointer, block.scheduler);
+}
 
 void fibre_main() {
     (*block.kernel)();
@@ -74,7 +76,8 @@ void prepare(Fibre& fibre, unsigned number, Dim3 size) {
     fibre.copies.clear();
     fibre.groups = 0;
     fibre.stack.resize(kStackBytes);
-    auto top = reinterpret_cast<std::uintptr_t>(fibre.stack.data() + kStackBytes) & ~std::uintptr_t{15};
+    auto top =
+        reinterpret_cast<std::uintptr_t>(fibre.stack.data() + kStackBytes) & ~std::uintptr_t{15};
     auto* words = reinterpret_cast<void**>(top);
     // As a call leaves it: the return address lies 8 below a multiple of 16.
     words[-2] = reinterpret_cast<void*>(&fibre_main);
@@ -112,8 +115,8 @@ std::string run_block(std::mt19937_64& random) {
     if (block.finished == threads) return {};
     return "block (" + std::to_string(block.index.x) + ", " + std::to_string(block.index.y) + ", " +
            std::to_string(block.index.z) + ") hangs: " + std::to_string(block.finished) + " of " +
-           std::to_string(threads) + " threads finished, " + std::to_string(block.at_barrier.size()) +
-           " wait at a barrier";
+           std::to_string(threads) + " threads finished, " +
+           std::to_string(block.at_barrier.size()) + " wait at a barrier";
 }
 
 }  // namespace

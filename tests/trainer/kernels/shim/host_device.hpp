@@ -129,7 +129,8 @@ inline void mma(const Lanes& lanes, bitwitness::Format format) {
         const auto& in = *static_cast<const MmaOperands*>(lanes[static_cast<std::size_t>(l)]);
         for (int r = 0; r < 4; ++r) {
             for (int i = 0; i < 2; ++i) {
-                a[l / 4 + r % 2 * 8][l % 4 * 2 + i + r / 2 * 8] = unpack(layout, half_of(in.a[r], i));
+                a[l / 4 + r % 2 * 8][l % 4 * 2 + i + r / 2 * 8] =
+                    unpack(layout, half_of(in.a[r], i));
                 if (r < 2) b[l / 4][l % 4 * 2 + i + r * 8] = unpack(layout, half_of(in.b[r], i));
             }
         }
@@ -166,12 +167,14 @@ inline void ldmatrix(const Lanes& lanes) {
 
 inline void mma_f16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     shim::MmaOperands mine{d, a, {b0, b1}};
-    shim::warp_collective(&mine, [](const shim::Lanes& l) { shim::mma(l, bitwitness::Format::f16); });
+    shim::warp_collective(&mine,
+                          [](const shim::Lanes& l) { shim::mma(l, bitwitness::Format::f16); });
 }
 
 inline void mma_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     shim::MmaOperands mine{d, a, {b0, b1}};
-    shim::warp_collective(&mine, [](const shim::Lanes& l) { shim::mma(l, bitwitness::Format::bf16); });
+    shim::warp_collective(&mine,
+                          [](const shim::Lanes& l) { shim::mma(l, bitwitness::Format::bf16); });
 }
 
 inline void ldmatrix_x4(unsigned (&r)[4], const void* row) {
@@ -191,12 +194,18 @@ template <int N>
 void cp_async_wait() {
     shim::Fibre& fibre = shim::current();
     auto& copies = fibre.copies;
-    const auto arrived = [&](const shim::PendingCopy& copy) { return copy.group < fibre.groups - N; };
+    const auto arrived = [&](const shim::PendingCopy& copy) {
+        return copy.group < fibre.groups - N;
+    };
     for (const auto& copy : copies) {
         if (arrived(copy)) std::memcpy(copy.to, copy.from, 16);
     }
     std::erase_if(copies, arrived);
 }
 
-inline std::uint16_t f16_rne(float x) { return std::bit_cast<std::uint16_t>(static_cast<_Float16>(x)); }
-inline float f16_value(std::uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
+inline std::uint16_t f16_rne(float x) {
+    return std::bit_cast<std::uint16_t>(static_cast<_Float16>(x));
+}
+inline float f16_value(std::uint16_t bits) {
+    return static_cast<float>(std::bit_cast<_Float16>(bits));
+}

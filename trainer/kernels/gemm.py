@@ -1,0 +1,223 @@
+"""GEMMs of the `heal`, `bf16` and `fp32` profiles (NUMERICS 2) by `cuda/pack.cu` and `gemm*.cu`.
+
+Both operands of a tensor-core product are first brought into planes: 16-bit, K contiguous, rows
+padded to whole tiles. The product kernel then has one form for every transposition and batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainer.kernels.device import MAX_GRID_YZ, Runtime, Scalar
+from trainer.kernels.errors import KernelError
+
+BLOCK_K: Final = 32  # kBlockK of fragments.cuh
+STAGES: Final = 3  # kStages of gemm.cu
+STRIP: Final = 8  # kStrip of gemm.cu
+PACK_ROWS: Final = 32  # kTileRows of pack.cu
+PACK_K: Final = 64  # kTileK of pack.cu
+PACK_THREADS: Final = 256
+MAXIMA_SLICE: Final = 512  # K of one block of row_maxima: enough blocks for one tall matrix
+FP32_TILE: Final = 64
+FP32_THREADS: Final = 256
+
+# Below this many large tiles most of a GPU would idle, and small tiles make more blocks.
+LARGE_TILES: Final = 96
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """One instance of the product kernel: the outputs and threads of a block."""
+
+    kernel: str
+    rows: int
+    columns: int
+    threads: int
+    planes: int
+
+    @property
+    def shared(self) -> int:
+        """Dynamic shared memory in bytes."""
+        return STAGES * self.planes * (self.rows + self.columns) * BLOCK_K * 2
+
+
+# Large first; the shapes of the *_KERNEL instances at the end of gemm.cu.
+TILES: Final = {
+    "heal": (
+        Tile(kernel="gemm_heal_96x128", rows=96, columns=128, threads=256, planes=2),
+        Tile(kernel="gemm_heal_64x64", rows=64, columns=64, threads=128, planes=2),
+    ),
+    "bf16": (
+        Tile(kernel="gemm_bf16_128x128", rows=128, columns=128, threads=256, planes=1),
+        Tile(kernel="gemm_bf16_64x64", rows=64, columns=64, threads=128, planes=1),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """A's rows or B's columns along K: f32 [batch, rows, k] by strides in elements."""
+
+    data: Tensor  # keeps the memory alive until the launch is enqueued
+    batch: int
+    batch1: int
+    stride0: int
+    stride1: int
+    row_stride: int
+    k_stride: int
+    rows: int
+    k: int
+
+    @classmethod
+    def of(cls, x: Tensor) -> Operand:
+        """View f32 [..., rows, k]; more than two strides of leading dimensions cost a copy."""
+        leading = _merged(list(zip(x.shape[:-2], x.stride()[:-2], strict=True)))
+        if len(leading) > 2:
+            x = x.contiguous()
+            leading = _merged(list(zip(x.shape[:-2], x.stride()[:-2], strict=True)))
+        (size0, stride0), (size1, stride1) = [*[(1, 0)] * (2 - len(leading)), *leading]
+        return cls(
+            data=x, batch=size0 * size1, batch1=size1, stride0=stride0, stride1=stride1,
+            row_stride=x.stride(-2), k_stride=x.stride(-1), rows=x.shape[-2], k=x.shape[-1],
+        )  # fmt: skip
+
+    def arguments(self) -> tuple[Tensor | Scalar, ...]:
+        """Return the kernel parameters that OPERAND (operand.cuh) declares."""
+        numbers = (
+            self.batch1, self.stride0, self.stride1, self.row_stride, self.k_stride, self.rows,
+            self.k,
+        )  # fmt: skip
+        return (self.data, *map(np.int64, numbers))
+
+
+def gemm(rt: Runtime, a: Tensor, b: Tensor, profile: str, *, large: bool | None = None) -> Tensor:
+    """D = A B by a profile.
+
+    Args:
+        rt: where to run.
+        a: f32 [..., M, K], any strides.
+        b: f32 [..., K, N], equal leading dimensions, any strides.
+        profile: "heal", "bf16" or "fp32".
+        large: the tile, chosen by size if None; changes no bit.
+
+    Returns:
+        f32 [..., M, N], contiguous; zeros if K is 0.
+
+    Raises:
+        KernelError: other shapes, dtypes or profile.
+        NonFiniteError: an input or the product holds NaN or infinity.
+
+    """
+    _require_shapes(a, b, profile)
+    left, right = Operand.of(a), Operand.of(b.transpose(-1, -2))
+    d = rt.empty(*a.shape[:-1], b.shape[-1])
+    if left.k == 0:
+        return d.zero_()
+    if d.numel() == 0:
+        return d
+    operator = f"gemm {profile}"
+    if profile == "fp32":
+        _fp32(rt, left, right, d, operator)
+    else:
+        tile = TILES[profile][0 if _prefers_large(left, right, profile, large=large) else 1]
+        _tensor_core(rt, tile, left, right, d, operator)
+    rt.finish()
+    return d
+
+
+def _require_shapes(a: Tensor, b: Tensor, profile: str) -> None:
+    if profile not in {*TILES, "fp32"}:
+        raise KernelError(f"gemm: no kernel for profile {profile!r}; there are heal, bf16, fp32")
+    if a.dtype != torch.float32 or b.dtype != torch.float32:
+        raise KernelError(f"gemm {profile}: operands are f32, not {a.dtype} and {b.dtype}")
+    shapes = f"[..., M, K] and [..., K, N], got {list(a.shape)} and {list(b.shape)}"
+    if a.ndim < 2 or b.ndim < 2 or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
+        raise KernelError(f"gemm {profile}: takes {shapes}")
+    if a.shape[:-2].numel() > MAX_GRID_YZ or a.shape[-1] >= 1 << 30:
+        raise KernelError(f"gemm {profile}: at most {MAX_GRID_YZ} products, K below 2^30: {shapes}")
+
+
+def _prefers_large(left: Operand, right: Operand, profile: str, *, large: bool | None) -> bool:
+    if large is not None:
+        return large
+    tile = TILES[profile][0]
+    tiles = _ceil(left.rows, tile.rows) * _ceil(right.rows, tile.columns) * left.batch
+    return tiles >= LARGE_TILES
+
+
+def _fp32(rt: Runtime, left: Operand, right: Operand, d: Tensor, operator: str) -> None:
+    grid = (_ceil(right.rows, FP32_TILE), _ceil(left.rows, FP32_TILE), left.batch)
+    rt.launch(
+        "gemm_fp32", grid, FP32_THREADS,
+        *left.arguments(), *right.arguments(), d, *rt.fault(operator),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planes:
+    """16-bit elements [planes, batch, tiles * tile rows, k_padded], and heal's row maxima."""
+
+    data: Tensor
+    amax: Tensor | None
+    tiles: int
+
+    @property
+    def stride(self) -> np.int64:
+        return np.int64(self.data[0].numel())
+
+
+def _tensor_core(
+    rt: Runtime, tile: Tile, left: Operand, right: Operand, d: Tensor, operator: str
+) -> None:
+    a = _planes(rt, left, tile.rows, tile.planes, operator)
+    b = _planes(rt, right, tile.columns, tile.planes, operator)
+    grid = (STRIP * b.tiles, _ceil(a.tiles, STRIP), left.batch)
+    heal = () if a.amax is None or b.amax is None else (a.stride, b.stride, a.amax, b.amax)
+    rt.launch(
+        tile.kernel, grid, tile.threads,
+        a.data, b.data, *heal, d, np.int64(left.rows), np.int64(right.rows),
+        np.int32(a.data.shape[-1]), np.int32(a.tiles), np.int32(b.tiles),
+        *rt.fault(operator), shared=tile.shared,
+    )  # fmt: skip
+
+
+def _planes(rt: Runtime, x: Operand, tile_rows: int, planes: int, operator: str) -> _Planes:
+    tiles = _ceil(x.rows, tile_rows)
+    rows, k = tiles * tile_rows, _ceil(x.k, BLOCK_K) * BLOCK_K
+    data = rt.empty(planes, x.batch, rows, k, dtype=torch.uint16)
+    size = (np.int64(rows), np.int64(k))
+    fault = rt.fault(operator)
+    grid = (rows // PACK_ROWS * _ceil(k, PACK_K), x.batch, 1)
+    if planes == 1:
+        rt.launch("bf16_plane", grid, PACK_THREADS, *x.arguments(), data, *size, *fault)
+        return _Planes(data=data, amax=None, tiles=tiles)
+    amax = rt.zeros(x.batch, rows, dtype=torch.int32)
+    slices = (rows // PACK_ROWS * _ceil(x.k, MAXIMA_SLICE), x.batch, 1)
+    rt.launch(
+        "row_maxima", slices, PACK_THREADS,
+        *x.arguments(), amax, np.int64(rows), np.int64(MAXIMA_SLICE), *fault,
+    )  # fmt: skip
+    rt.launch("heal_planes", grid, PACK_THREADS, *x.arguments(), amax, data, *size)
+    return _Planes(data=data, amax=amax, tiles=tiles)
+
+
+def _merged(dimensions: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join neighbouring (size, stride) dimensions that step through memory as one."""
+    merged: list[tuple[int, int]] = []
+    for size, stride in dimensions:
+        if size == 1:
+            continue
+        if merged and merged[-1][1] == size * stride:
+            merged[-1] = (merged[-1][0] * size, stride)
+        else:
+            merged.append((size, stride))
+    return merged
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
