@@ -6,16 +6,20 @@ of a training step that is not a matrix product. Implements NUMERICS sections 1 
 """
 
 from emulator_ext.arithmetic import Numerics, numerics
+from emulator_ext.engines import Regions
 from emulator_ext.errors import EmulatorError, NonFiniteError, OperandError, UnsupportedError
 from emulator_ext.gemm import gemm
 from emulator_ext.matmul import dot, matmul
 from emulator_ext.paths import paths
+from emulator_ext.schedule import Schedule
 
 __all__ = [
     "EmulatorError",
     "NonFiniteError",
     "Numerics",
     "OperandError",
+    "Regions",
+    "Schedule",
     "UnsupportedError",
     "dot",
     "gemm",

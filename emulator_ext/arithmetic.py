@@ -14,6 +14,7 @@ from _bitwitness_mma import Arithmetic, Rounding
 
 from emulator_ext import isa
 from emulator_ext.dtypes import dtype_name
+from emulator_ext.errors import UnsupportedError
 
 Evidence = Literal["recorded", "modelled", "unknown"]
 Engine = Literal["chain", "fp8_through_f16", "fma", "integer"]
@@ -44,10 +45,9 @@ class Numerics:
     evidence: Evidence
 
     def core(self) -> Arithmetic:
-        """The same as the C++ core's value; only for the engines that run steps."""
-        assert self.F is not None
-        assert self.L is not None
-        assert self.e_zero is not None
+        """Return the C++ core's value of a row whose engine runs steps."""
+        if self.F is None or self.L is None or self.e_zero is None:
+            raise UnsupportedError(f"{self.dtype} on {self.arch} is no chain of steps")
         return Arithmetic(self.F, self.L, self.e_zero, getattr(Rounding, self.rounding))
 
 
@@ -61,7 +61,6 @@ _DATAPATH: dict[str, tuple[int, int]] = {
     "blackwell": (25, 16),
     "rtx_blackwell": (25, 16),
 }
-# e_zero lies this far below the accumulator's own emin, less F: -126 - 8 + (F - 23) and so on.
 _E_ZERO_F32 = {23: -131, 24: -132, 25: -133}
 _E_ZERO_F16 = {23: -19, 24: -20, 25: -21}
 
@@ -97,7 +96,7 @@ _RECORDED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
 def numerics(
     arch: str, dtype: object, acc: str | None = None, instruction: str = "mma"
 ) -> Numerics:
-    """The table row of one instruction.
+    """Look up the table row of one instruction.
 
     dtype is a name ("f16", "bf16", "tf32", "e4m3", "e5m2", "f64", "s8", "u8") or a numpy or
     ml_dtypes dtype (float32 stands for tf32). acc None means the widest accumulator: "f32",

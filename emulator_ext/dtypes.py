@@ -48,7 +48,7 @@ _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def dtype_name(dtype: object) -> str:
-    """The short name of an operand dtype: itself one of the names, or a numpy or ml_dtypes dtype.
+    """Name an operand dtype given by such a name or as a numpy or ml_dtypes dtype.
 
     Raises UnsupportedError for any other.
     """
@@ -67,7 +67,7 @@ def dtype_name(dtype: object) -> str:
 
 
 def as_bits(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The same elements as unsigned integers of their width, strides kept where they can be."""
+    """View elements as unsigned integers of their width, strides kept where they can be."""
     array = np.asarray(array)
     aligned = array.flags.aligned and all(s % array.itemsize == 0 for s in array.strides)
     if not aligned or not array.dtype.isnative:
@@ -78,7 +78,7 @@ def as_bits(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def accumulator_bits(
     c: npt.NDArray[Any] | None, shape: tuple[int, ...], acc: str
 ) -> npt.NDArray[Any] | None:
-    """`c` as C-contiguous bits of the accumulator's format, after checking dtype and shape."""
+    """Check dtype and shape of `c` and return its bits, C-contiguous."""
     if c is None:
         return None
     c = np.asarray(c)

@@ -56,7 +56,7 @@ def gemm(
     threads: int | None = None,
     path: str | None = None,
 ) -> Array:
-    """D = A B by a profile: "heal", "bf16" or "fp32".
+    """Multiply by a profile: "heal", "bf16" or "fp32".
 
     a f32 [..., M, K], b f32 [..., K, N] with equal leading dimensions, any strides -> f32
     [..., M, N], C-contiguous. K = 0 gives zeros.
@@ -80,6 +80,7 @@ def gemm(
 
 def _raise_nonfinite(profile: str, x: Array, found: tuple[int, int, int, int]) -> None:
     where, batch, row, col = found
-    index = (*np.unravel_index(batch, x.shape[:-2]), row, col) if x.ndim > 2 else (row, col)
-    position = tuple(int(i) for i in index)
+    position: tuple[int, ...] = (row, col)
+    if x.ndim > 2:
+        position = (*map(int, np.unravel_index(batch, x.shape[:-2])), row, col)
     raise NonFiniteError(f"gemm {profile}: {_WHERE[where]} is {x[position]} at {list(position)}")

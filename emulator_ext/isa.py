@@ -10,13 +10,15 @@ from emulator_ext.errors import UnsupportedError
 ARCHITECTURES = ("volta", "turing", "ampere", "ada", "hopper", "blackwell", "rtx_blackwell")
 INSTRUCTIONS = ("mma", "wgmma", "tcgen05")
 
-_HALF = {"f16": ("f32", "f16")}
-_INTEGERS = {"s8": ("s32",), "u8": ("s32",)}
-_SM80 = {**_HALF, "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",), **_INTEGERS}
-_FP8 = {"e4m3": ("f32", "f16"), "e5m2": ("f32", "f16")}
-_ASYNCHRONOUS = {**_HALF, "bf16": ("f32",), "tf32": ("f32",), **_FP8, **_INTEGERS}
+_Rows = dict[str, tuple[str, ...]]
 
-_EXISTING: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
+_HALF: _Rows = {"f16": ("f32", "f16")}
+_INTEGERS: _Rows = {"s8": ("s32",), "u8": ("s32",)}
+_SM80: _Rows = {**_HALF, "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",), **_INTEGERS}
+_FP8: _Rows = {"e4m3": ("f32", "f16"), "e5m2": ("f32", "f16")}
+_ASYNCHRONOUS: _Rows = {**_HALF, "bf16": ("f32",), "tf32": ("f32",), **_FP8, **_INTEGERS}
+
+_EXISTING: dict[tuple[str, str], _Rows] = {
     ("volta", "mma"): _HALF,
     ("turing", "mma"): {**_HALF, **_INTEGERS},
     ("ampere", "mma"): _SM80,
@@ -32,14 +34,14 @@ _MIXABLE = (frozenset({"e4m3", "e5m2"}), frozenset({"s8", "u8"}))
 
 
 def natural_accumulator(dtype: str) -> str:
-    """The accumulator that `acc=None` stands for."""
+    """Return the accumulator that `acc=None` stands for."""
     if dtype == "f64":
         return "f64"
     return "s32" if dtype in {"s8", "u8"} else "f32"
 
 
 def existing(arch: str) -> tuple[str, ...]:
-    """All instructions of `arch`, as "instruction dtype acc"."""
+    """List all instructions of `arch`, as "instruction dtype acc"."""
     return tuple(
         f"{instruction} {dtype} {acc}"
         for (owner, instruction), rows in _EXISTING.items()

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, overload
 
-import _bitwitness_mma as core
 import numpy as np
 import numpy.typing as npt
 
-from emulator_ext import isa
-from emulator_ext.arithmetic import Numerics, numerics
-from emulator_ext.dtypes import ACCUMULATORS, FORMATS, accumulator_bits, as_bits, dtype_name
+from emulator_ext.arithmetic import Numerics
+from emulator_ext.engines import Execution, Regions, run_dot, run_matmul, select_row
 from emulator_ext.errors import OperandError, UnsupportedError
 from emulator_ext.paths import select_path, thread_count
+from emulator_ext.schedule import Schedule
 
 Array = npt.NDArray[Any]
-
-
-def _row_of(a: Array, b: Array, arch: str, acc: str | None, instruction: str) -> Numerics:
-    a_name, b_name = dtype_name(a.dtype), dtype_name(b.dtype)
-    acc = isa.natural_accumulator(a_name) if acc is None else acc
-    isa.require(arch, instruction, a_name, b_name, acc)
-    row = numerics(arch, a_name, acc, instruction)
-    if row.engine != "chain":
-        raise UnsupportedError(
-            f"{a_name} through {instruction} on {arch} is not built: its engine is {row.engine}"
-        )
-    return row
 
 
 def dot(
@@ -38,28 +25,50 @@ def dot(
     acc: str | None = None,
     instruction: str = "mma",
 ) -> Array:
-    """n independent chains: out[i] = c[i] + a[i] . b[i], as one output element of an MMA.
+    """Run n independent chains: out[i] = c[i] + a[i] . b[i], each one output element of an MMA.
 
-    a, b [n, K] of one operand dtype, c [n] of the accumulator's dtype (None: +0) -> [n].
-    Raises UnsupportedError for an instruction that does not exist, OperandError for shapes or
-    dtypes that do not fit. NUMERICS 1.
+    a, b [n, K] of operand dtypes that one instruction takes (float32 stands for tf32), c [n] of
+    the accumulator's dtype (None: +0) -> [n]. acc None is "f32", or "f64" and "s32" for f64 and
+    8-bit integers. Raises UnsupportedError for an instruction that does not exist, naming those
+    that do, and OperandError for shapes or dtypes that do not fit. NUMERICS 1.
     """
     a, b = np.asarray(a), np.asarray(b)
-    row = _row_of(a, b, arch, acc, instruction)
+    row = select_row(a, b, arch, acc, instruction)
     if a.ndim != 2 or a.shape != b.shape:
         raise OperandError(f"dot takes a and b of one shape [n, K], got {a.shape} and {b.shape}")
-    out = np.empty(a.shape[0], ACCUMULATORS[row.acc])
-    core.dot(
-        as_bits(a),
-        FORMATS[dtype_name(a.dtype)],
-        as_bits(b),
-        FORMATS[dtype_name(b.dtype)],
-        accumulator_bits(c, out.shape, row.acc),
-        as_bits(out),
-        row.core(),
-        0,
-    )
-    return out
+    return run_dot(row, a, b, c)
+
+
+@overload
+def matmul(
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    *,
+    arch: str,
+    acc: str | None = None,
+    instruction: str = "mma",
+    threads: int | None = None,
+    schedule: Schedule | None = None,
+    path: str | None = None,
+    report: Literal[False] = False,
+) -> Array: ...
+
+
+@overload
+def matmul(
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    *,
+    arch: str,
+    acc: str | None = None,
+    instruction: str = "mma",
+    threads: int | None = None,
+    schedule: Schedule | None = None,
+    path: str | None = None,
+    report: Literal[True],
+) -> tuple[Array, Regions]: ...
 
 
 def matmul(
@@ -71,29 +80,47 @@ def matmul(
     acc: str | None = None,
     instruction: str = "mma",
     threads: int | None = None,
+    schedule: Schedule | None = None,
     path: str | None = None,
-) -> Array:
-    """C + A B as chains of tensor-core steps along ascending K.
+    report: bool = False,
+) -> Array | tuple[Array, Regions]:
+    """C + A B as chains of tensor-core steps along ascending K, cut as `schedule` says.
 
-    a [M, K], b [K, N] of operand dtypes, c [M, N] of the accumulator's dtype (None: +0) ->
-    [M, N]; any strides. Errors as `dot`. Threads and path change no bit. NUMERICS 1.
+    a [M, K], b [K, N], c [M, N] (None: +0) -> [M, N]; any strides; dtypes, acc and errors as in
+    `dot`. report=True also returns the `Regions` that its outputs entered (slower for f16
+    accumulators; with slices an upper bound). threads None means all processors available to the process, path None the
+    widest one; neither changes a bit. A schedule needs an f32 accumulator. NUMERICS 1.
     """
     a, b = np.asarray(a), np.asarray(b)
-    row = _row_of(a, b, arch, acc, instruction)
+    row = select_row(a, b, arch, acc, instruction)
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
         raise OperandError(f"matmul takes [M, K] and [K, N], got {a.shape} and {b.shape}")
-    out = np.empty((a.shape[0], b.shape[1]), ACCUMULATORS[row.acc])
-    core.matmul(
-        as_bits(a),
-        FORMATS[dtype_name(a.dtype)],
-        as_bits(b),
-        FORMATS[dtype_name(b.dtype)],
-        accumulator_bits(c, out.shape, row.acc),
-        as_bits(out),
-        row.core(),
-        0,
-        False,
-        select_path(path),
-        thread_count(threads),
+    how = Execution(count_regions=report, path=select_path(path), threads=thread_count(threads))
+    schedule = Schedule() if schedule is None else schedule
+    out, regions = _run_scheduled(row, a, b, c, schedule, how)
+    return (out, regions) if report else out
+
+
+def _run_scheduled(
+    row: Numerics, a: Array, b: Array, c: Array | None, schedule: Schedule, how: Execution
+) -> tuple[Array, Regions]:
+    if schedule.is_plain:
+        return run_matmul(row, a, b, c, 0, how)
+    if row.acc != "f32":
+        raise UnsupportedError(f"a schedule needs an f32 accumulator, not {row.acc}")
+    if schedule.promotion is not None and row.engine != "chain":
+        raise UnsupportedError(f"{row.instruction} of {row.dtype} on {row.arch} has no promotion")
+    block = schedule.promotion or 0
+    partials, regions = [], []
+    for start, end in schedule.bounds(a.shape[1]):
+        first = c if start == 0 else None
+        out, entered = run_matmul(row, a[:, start:end], b[start:end], first, block, how)
+        partials.append(out)
+        regions.append(entered)
+    # Slices do not tell which outputs they counted: the sum bounds the number from above.
+    merged = Regions(
+        outputs=partials[0].size,
+        special=min(partials[0].size, sum(r.special for r in regions)),
+        at_zero_floor=min(partials[0].size, sum(r.at_zero_floor for r in regions)),
     )
-    return out
+    return schedule.merge(partials), merged

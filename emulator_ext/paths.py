@@ -12,12 +12,12 @@ _NAMES = {"scalar": Path.scalar, "avx2": Path.avx2, "avx512": Path.avx512}
 
 
 def paths() -> tuple[str, ...]:
-    """The code paths this processor can run, the narrowest first."""
+    """List the code paths this processor can run, the narrowest first."""
     return tuple(name for name, path in _NAMES.items() if supported(path))
 
 
 def select_path(path: str | None) -> Path:
-    """`path`, else the environment's BITWITNESS_PATH, else the widest one.
+    """Choose `path`, else the environment's BITWITNESS_PATH, else the widest one.
 
     Raises UnsupportedError for an unknown name or one this processor cannot run.
     """
@@ -33,7 +33,7 @@ def select_path(path: str | None) -> Path:
 
 
 def thread_count(threads: int | None) -> int:
-    """`threads`, or the processors available to this process. Raises OperandError below 1."""
+    """Return `threads`, or the number of processors available; OperandError below 1."""
     if threads is None:
         return len(os.sched_getaffinity(0))
     if threads < 1:

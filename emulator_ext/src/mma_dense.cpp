@@ -115,6 +115,17 @@ std::int64_t matmul_f64(const DoubleMatmulCall& call) {
     return canonicalise(call.d, call.left.rows * cols);
 }
 
+std::int64_t dot_f64(const DoubleMatmulCall& call) {
+    for (std::int64_t n = 0; n < call.left.rows; ++n) {
+        double sum = call.c != nullptr ? call.c[n] : 0.0;
+        for (std::int64_t k = 0; k < call.left.cols; ++k) {
+            sum = std::fma(call.left.at(n, k), call.right.at(n, k), sum);
+        }
+        call.d[n] = sum;
+    }
+    return canonicalise(call.d, call.left.rows);
+}
+
 void matmul_integer(const IntegerMatmulCall& call) {
     const Kernels* k = kernels(call.path);
     const std::int64_t width = k != nullptr ? k->panel_width : kPortablePanel;

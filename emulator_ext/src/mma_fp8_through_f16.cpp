@@ -58,4 +58,14 @@ RegionCounts matmul_fp8_through_f16(const MatmulCall& call) {
     return matmul(halves);
 }
 
+RegionCounts dot_fp8_through_f16(const DotCall& call) {
+    const Widened left(call.left, 1);
+    const Widened right(call.right, 1);
+    DotCall halves = call;
+    halves.left = left.operand;
+    halves.right = right.operand;
+    halves.block = kInstructionDepth;
+    return dot(halves);
+}
+
 }  // namespace bitwitness

@@ -57,6 +57,7 @@ Counts matmul(const Bits& a, Format a_format, const Bits& b, Format b_format,
 }
 
 // Row i of a against row i of b: n independent chains.
+template <bitwitness::RegionCounts (*kDot)(const bitwitness::DotCall&)>
 Counts dot(const Bits& a, Format a_format, const Bits& b, Format b_format,
            const std::optional<Bits>& c, const Output& d, const Arithmetic& arithmetic,
            std::int64_t block) {
@@ -68,7 +69,7 @@ Counts dot(const Bits& a, Format a_format, const Bits& b, Format b_format,
                                    block};
     const nb::gil_scoped_release release;
     bitwitness::require_ieee_environment();
-    const auto counts = bitwitness::dot(call);
+    const auto counts = kDot(call);
     return {counts.special, counts.at_zero_floor};
 }
 
@@ -87,6 +88,16 @@ std::int64_t matmul_f64(const Doubles& a, const Doubles& b, const std::optional<
                                             d.data(),   path,       threads};
     const nb::gil_scoped_release release;
     return bitwitness::matmul_f64(call);
+}
+
+std::int64_t dot_f64(const Doubles& a, const Doubles& b,
+                     const std::optional<nb::ndarray<double, nb::ndim<1>, nb::c_contig>>& c,
+                     const nb::ndarray<double, nb::ndim<1>, nb::c_contig>& d) {
+    const bitwitness::DoubleMatmulCall call{view_of(a), view_of(b),   c ? c->data() : nullptr,
+                                            d.data(),   Path::scalar, 1};
+    const nb::gil_scoped_release release;
+    bitwitness::require_ieee_environment();
+    return bitwitness::dot_f64(call);
 }
 
 void matmul_integer(const Bits& a, Format a_format, const Bits& b, Format b_format,
@@ -177,7 +188,12 @@ NB_MODULE(_bitwitness_mma, m) {
     m.def("matmul_f64", &matmul_f64, "a"_a, "b"_a, "c"_a.none(), "d"_a, "path"_a, "threads"_a);
     m.def("matmul_integer", &matmul_integer, "a"_a, "a_format"_a, "b"_a, "b_format"_a, "c"_a.none(),
           "d"_a, "path"_a, "threads"_a);
-    m.def("dot", &dot, "a"_a, "a_format"_a, "b"_a, "b_format"_a, "c"_a.none(), "d"_a,
-          "arithmetic"_a, "block"_a);
+    const auto def_dot = [&m](const char* name, auto function) {
+        m.def(name, function, "a"_a, "a_format"_a, "b"_a, "b_format"_a, "c"_a.none(), "d"_a,
+              "arithmetic"_a, "block"_a);
+    };
+    def_dot("dot", &dot<&bitwitness::dot>);
+    def_dot("dot_fp8_through_f16", &dot<&bitwitness::dot_fp8_through_f16>);
+    m.def("dot_f64", &dot_f64, "a"_a, "b"_a, "c"_a.none(), "d"_a);
     m.def("gemm", &gemm, "profile"_a, "a"_a, "b"_a, "d"_a, "arithmetic"_a, "path"_a, "threads"_a);
 }

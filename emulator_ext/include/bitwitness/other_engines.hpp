@@ -12,6 +12,7 @@ namespace bitwitness {
 // with k mod 4 in {0, 1} and then the others make two f16 steps from +0, whose result is
 // added to the accumulator with one rounding to nearest even. `block` is not used.
 RegionCounts matmul_fp8_through_f16(const MatmulCall& call);
+RegionCounts dot_fp8_through_f16(const DotCall& call);
 
 // c, d: row-major f64 bits. One IEEE fma per product, ascending K; a NaN is canonical,
 // 0x7fffffffffffffff.
@@ -24,8 +25,10 @@ struct DoubleMatmulCall {
     int threads;
 };
 
-// Returns how many outputs are NaN or infinite.
+// Both return how many outputs are NaN or infinite; dot_f64 takes left and right of one
+// shape, c and d [rows], and runs on the calling thread.
 std::int64_t matmul_f64(const DoubleMatmulCall& call);
+std::int64_t dot_f64(const DoubleMatmulCall& call);
 
 // Operands s8 or u8, in any mix; c, d row-major int32. Exact modulo 2^32.
 struct IntegerMatmulCall {
