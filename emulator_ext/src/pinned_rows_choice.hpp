@@ -17,7 +17,7 @@ namespace bitwitness {
 const RowKernels& rows();
 
 // Elements of cheap work below which another thread costs more than it saves.
-inline constexpr std::int64_t kGrain = 1 << 15;
+inline constexpr std::int64_t kGrain = 1 << 17;
 // What an element costs that evaluates a pinned scalar function, in cheap elements.
 inline constexpr std::int64_t kScalarCost = 8;
 
