@@ -16,7 +16,7 @@ struct Pair {
     float second;
 };
 
-// RMSNorm -----------------------------------------------------------------------------
+// RMSNorm.
 
 BW_PINNED float rms_reciprocal(float sum_of_squares, float width, float eps) {
     return div_rn(1.0F, sqrt_rn(add_rn(div_rn(sum_of_squares, width), eps)));
@@ -42,14 +42,14 @@ BW_PINNED float rmsnorm_dweight_term(float dy, float x, float rstd) {
     return mul_rn(dy, mul_rn(x, rstd));
 }
 
-// Rotary embedding --------------------------------------------------------------------
+// Rotary embedding.
 
 // The inverse rotation is the rotation by (cos, -sin).
 BW_PINNED Pair rope_pair(float x0, float x1, float cos, float sin) {
     return {sub_rn(mul_rn(x0, cos), mul_rn(x1, sin)), add_rn(mul_rn(x1, cos), mul_rn(x0, sin))};
 }
 
-// Softmax -----------------------------------------------------------------------------
+// Softmax.
 
 // The one constant that turns a score into an exponent of two.
 BW_PINNED float softmax_constant(float scale) {
@@ -63,7 +63,7 @@ BW_PINNED float softmax_backward_element(float p, float dp, float dot, float sca
     return mul_rn(mul_rn(p, sub_rn(dp, dot)), scale);
 }
 
-// SwiGLU ------------------------------------------------------------------------------
+// SwiGLU.
 
 BW_PINNED float swiglu_element(float gate, float up) {
     return mul_rn(mul_rn(gate, sigmoid(gate)), up);
@@ -76,7 +76,7 @@ BW_PINNED Pair swiglu_backward_element(float dy, float gate, float up) {
     return {mul_rn(mul_rn(dy, up), slope), mul_rn(dy, mul_rn(gate, s))};
 }
 
-// Cross entropy -----------------------------------------------------------------------
+// Cross entropy.
 
 BW_PINNED float cross_entropy_row(float shift, float sum, float target_exponent) {
     return mul_rn(sub_rn(add_rn(shift, log2(sum)), target_exponent), kLn2F32);
@@ -87,13 +87,13 @@ BW_PINNED float cross_entropy_backward_element(float numerator, float sum, float
     return mul_rn(sub_rn(div_rn(numerator, sum), hit), share);
 }
 
-// Gradient clipping -------------------------------------------------------------------
+// Gradient clipping.
 
 BW_PINNED float clip_coefficient(float norm, float max_norm) {
     return norm > max_norm ? div_rn(max_norm, norm) : 1.0F;
 }
 
-// AdamW -------------------------------------------------------------------------------
+// AdamW.
 
 // What is the same for every element of a step.
 struct AdamW {
