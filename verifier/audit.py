@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from transcript.errors import StorageError, TranscriptError
+from transcript.errors import MissingError, StorageError, TranscriptError
 from transcript.files import write_atomic
 from transcript.keys import PrivateKey, PublicKey
 from transcript.log import LogReader
@@ -27,14 +27,14 @@ from verifier.context import RunContext, open_context
 from verifier.cost import check_budget, step_macs
 from verifier.errors import OptionError
 from verifier.replay import ReplayTask, run_task
-from verifier.report import REPORT_JSON, write_report
+from verifier.report import RESULT_FILE, write_report
 from verifier.report_data import to_json
 from verifier.sampling import sample_steps
 from verifier.step_report import StepReport
 from verifier.structure import Structure, check_structure
 from verifier.verdict import Check, from_error
+from verifier.verify import REPORT_JSON, VERIFIER_KEY_FILE
 
-RESULT_FILE = "audit-result.dsse.json"
 MAX_SAMPLES = 4096
 
 Mapper = Callable[[Callable[[ReplayTask], StepReport], Iterable[ReplayTask]], Iterable[StepReport]]
@@ -199,9 +199,10 @@ class Audit:
         data = to_json(conclusion.report_data(key.public))
         result = out / RESULT_FILE
         self._copy_statements(out)
+        write_atomic(out / VERIFIER_KEY_FILE, key.public.pem().encode())
         write_atomic(out / REPORT_JSON, data)
-        write_report(out)
         write_atomic(result, conclusion.sign(key, data))
+        write_report(out)
         return result
 
     def _lines(self) -> dict[int, bytes]:
@@ -234,6 +235,4 @@ class Audit:
 
 
 def _no_leaf(step: int) -> Check:
-    from transcript.errors import MissingError
-
     return from_error("step.response", MissingError(f"the log has no entry for step {step}"))

@@ -161,8 +161,8 @@ class Conclusion:
         left = recorded - len(self.reports)
         if left > 0:
             yield (
-                f"The arithmetic of {left:,} recorded steps that were not drawn: all that is known "
-                "of it is the bound above."
+                f"The arithmetic of {left:,} recorded steps that were not drawn, beyond what the "
+                "sample says of them."
             )
         if steps > recorded:
             yield (

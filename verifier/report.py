@@ -13,14 +13,17 @@ from typing import Any
 
 import jinja2
 
+from transcript.files import read_bounded, write_atomic
 from verifier import bounds
 from verifier.chart import HEIGHT, SHAPES, WIDTH, loss_chart
-from verifier.errors import ResultError
 from verifier.report_data import MAX_REPORT_BYTES, ReportData, from_json
 from verifier.step_report import StepReport
 from verifier.verdict import Check, Overall, Verdict
+from verifier.verify import REPORT_JSON, verify_file
 
-REPORT_JSON = "report.json"
+__all__ = ["REPORT_HTML", "REPORT_JSON", "RESULT_FILE", "render", "write_report"]
+
+RESULT_FILE = "audit-result.dsse.json"
 REPORT_HTML = "report.html"
 # A page that a mail takes; what is left out of it is in report.json.
 MAX_STEP_ROWS = 120
@@ -63,19 +66,15 @@ def write_report(out: Path) -> Path:
     """Render OUT/report.json as OUT/report.html and return its path.
 
     Raises:
-        ResultError: report.json is missing, too large or malformed.
+        ResultError: report.json is not what the signed result beside it names, or malformed.
+        UntrustedError: there is no verifier's key beside the result.
+        transcript.errors.TranscriptError: a file is missing, or the result is not signed.
 
     """
-    source = out / REPORT_JSON
-    try:
-        with source.open("rb") as stream:
-            text = stream.read(MAX_REPORT_BYTES + 1)
-        if len(text) > MAX_REPORT_BYTES:
-            raise ResultError(f"larger than {MAX_REPORT_BYTES} bytes", file=str(source))
-        target = out / REPORT_HTML
-        target.write_text(render(from_json(text, file=str(source))), encoding="utf-8")
-    except OSError as error:
-        raise ResultError(error.strerror or str(error), file=str(source)) from None
+    verify_file(out / RESULT_FILE)
+    source, target = out / REPORT_JSON, out / REPORT_HTML
+    data = from_json(read_bounded(source, MAX_REPORT_BYTES), file=str(source))
+    write_atomic(target, render(data).encode("ascii", "xmlcharrefreplace"))
     return target
 
 

@@ -1,0 +1,225 @@
+"""Checking a signed statement offline: its signature, its type and its form.
+
+Which key a statement has to be signed by is never taken from the statement's envelope. It is the
+key that the caller gives; or else, and then the result says so, the one that a registration
+names, the one of the registration beside a commitment, or verifier.pub.pem beside an audit
+result: these show that the folder is of one piece, and not whose it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from transcript import canonical
+from transcript.dsse import ENVELOPE_LIMIT, Envelope
+from transcript.errors import MalformedError, MissingError
+from transcript.files import read_bounded
+from transcript.keys import PublicKey
+from transcript.run import RunFolder
+from transcript.statements import (
+    AuditResult,
+    Commitment,
+    Registration,
+    Signed,
+    open_registration,
+    open_statement,
+)
+from verifier.errors import ResultError, UntrustedError
+from verifier.report_data import MAX_REPORT_BYTES
+
+VERIFIER_KEY_FILE = "verifier.pub.pem"
+REPORT_JSON = "report.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """A statement whose signature and form are right.
+
+    Attributes:
+        file: where it was read.
+        kind: registration, commitment or audit-result.
+        digest: SHA-256 of the signed payload, hex.
+        key_id: the key that signed it.
+        trusted: whether the caller gave that key.
+        run_id: the run that it is about.
+        created: when its signer says it was made.
+        facts: what it says, for people; of an audit result the verdict first.
+
+    """
+
+    file: str
+    kind: str
+    digest: str
+    key_id: str
+    trusted: bool
+    run_id: str
+    created: str
+    facts: dict[str, str]
+
+
+def verify_file(path: Path, key: PublicKey | None = None, *, run: Path | None = None) -> Verified:
+    """Check one statement.
+
+    Args:
+        path: a DSSE envelope of ours.
+        key: the key that must have signed it; see the module for what is used without.
+        run: for an audit result, the run's folder that it must be about: its commitment and
+            the files that it exported.
+
+    Raises:
+        transcript.errors.TranscriptError: missing, malformed, of another version, or not signed
+            by the key as what it is.
+        UntrustedError: there is no key to check it with.
+        ResultError: an audit result is about another run, other weights or another report.
+
+    """
+    file = str(path)
+    data = read_bounded(path, ENVELOPE_LIMIT)
+    kind = _kind(data, file)
+    if kind == Registration.PREDICATE:
+        return _registration(open_registration(data, [key] if key else [], file=file), file, key)
+    if kind == Commitment.PREDICATE:
+        signer = key or _registered_key(path)
+        return _commitment(open_statement(data, Commitment, [signer], file=file), file, key)
+    if kind == AuditResult.PREDICATE:
+        signed = open_statement(data, AuditResult, [key or _verifier_key(path)], file=file)
+        _check_report(path, signed.predicate)
+        if run is not None:
+            _check_run(file, signed.predicate, RunFolder(run))
+        return _result(signed, file, key)
+    raise MalformedError(f"not a statement of a known kind: {kind[:100]!r}", file=file)
+
+
+def _kind(data: bytes, file: str) -> str:
+    """Read the predicate's type; it decides only which reader is tried."""
+    payload = Envelope.parse(data, file=file).payload
+    value = canonical.loads(payload, limit=ENVELOPE_LIMIT, file=file)
+    kind = value.get("predicateType") if isinstance(value, dict) else None
+    if not isinstance(kind, str):
+        raise MalformedError("the payload is not a statement", file=file)
+    return kind
+
+
+def _registered_key(path: Path) -> PublicKey:
+    beside = path.with_name("registration.dsse.json")
+    try:
+        data = read_bounded(beside, ENVELOPE_LIMIT)
+    except MissingError:
+        raise UntrustedError(
+            "no key to check it with: give one, or put registration.dsse.json beside it",
+            file=str(path),
+        ) from None
+    return open_registration(data, file=str(beside)).signers[0]
+
+
+def _verifier_key(path: Path) -> PublicKey:
+    try:
+        return PublicKey.load(path.with_name(VERIFIER_KEY_FILE))
+    except MissingError:
+        raise UntrustedError(
+            f"no key to check it with: give one, or put {VERIFIER_KEY_FILE} beside it",
+            file=str(path),
+        ) from None
+
+
+def _check_report(path: Path, result: AuditResult) -> None:
+    """Compare a report.json that lies beside a result with the one that was signed."""
+    beside = path.with_name(REPORT_JSON)
+    if not beside.exists():
+        return
+    found = hashlib.sha256(read_bounded(beside, MAX_REPORT_BYTES)).hexdigest()
+    if found != result.report:
+        raise ResultError(f"is not the report that {path.name} names", file=str(beside))
+
+
+def _check_run(file: str, result: AuditResult, folder: RunFolder) -> None:
+    """Check that the result names this run's commitment, and the files that are there."""
+    registration = open_registration(
+        folder.read(folder.registration), file=str(folder.registration)
+    )
+    commitment = open_statement(
+        folder.read(folder.commitment),
+        Commitment,
+        registration.signers,
+        file=str(folder.commitment),
+    )
+    if (result.run_id, result.commitment) != (registration.predicate.run_id, commitment.digest):
+        raise ResultError(
+            f"is about commitment {result.commitment[:16]} of run {result.run_id}, not about "
+            f"{commitment.digest[:16]} of {registration.predicate.run_id}",
+            file=file,
+        )
+    for item in result.weights:
+        if _sha256(folder.root / item.path, folder.root) != item.sha256:
+            raise ResultError(f"is about another {item.path} than the one there", file=file)
+
+
+def _sha256(path: Path, root: Path) -> str:
+    return hashlib.sha256(read_bounded(path, _MAX_WEIGHT_BYTES, root=root)).hexdigest()
+
+
+# Read whole: a file of weights fits into the memory of whoever uses it.
+_MAX_WEIGHT_BYTES = 1 << 40
+
+
+def _registration(signed: Signed[Registration], file: str, key: PublicKey | None) -> Verified:
+    said = signed.predicate
+    return Verified(
+        file=file,
+        kind="registration",
+        digest=signed.digest,
+        key_id=signed.signers[0].key_id,
+        trusted=key is not None,
+        run_id=said.run_id,
+        created=said.created,
+        facts={
+            "steps": str(said.steps),
+            "ranks": str(said.world),
+            "arithmetic": f"{said.profile} on {said.arch}",
+            "attempt": str(said.attempt),
+            "dataset": f"{said.dataset.tokens} tokens, root {said.dataset.root}",
+        },
+    )
+
+
+def _commitment(signed: Signed[Commitment], file: str, key: PublicKey | None) -> Verified:
+    said = signed.predicate
+    return Verified(
+        file=file,
+        kind="commitment",
+        digest=signed.digest,
+        key_id=signed.signers[0].key_id,
+        trusted=key is not None,
+        run_id=said.run_id,
+        created=said.created,
+        facts={
+            "steps": str(said.steps),
+            "log": said.log.root,
+            "registration": said.registration,
+            **{item.path: item.sha256 for item in said.weights},
+        },
+    )
+
+
+def _result(signed: Signed[AuditResult], file: str, key: PublicKey | None) -> Verified:
+    said = signed.predicate
+    if said.verifier_key != signed.signers[0].key_id:
+        raise ResultError("is signed by another key than the one that it names", file=file)
+    return Verified(
+        file=file,
+        kind="audit-result",
+        digest=signed.digest,
+        key_id=said.verifier_key,
+        trusted=key is not None,
+        run_id=said.run_id,
+        created=said.created,
+        facts={
+            "verdict": said.verdict,
+            "replayed": f"{said.sampled} of {said.total} steps",
+            "bound": f"at most {said.f_max} of the recorded steps bad, delta {said.delta}",
+            "commitment": said.commitment,
+            "report": said.report,
+        },
+    )
