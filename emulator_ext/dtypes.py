@@ -55,7 +55,7 @@ def dtype_name(dtype: object) -> str:
     if isinstance(dtype, str) and dtype in FORMATS:
         return dtype
     try:
-        name = _NUMPY_NAMES.get(np.dtype(dtype))  # type: ignore[call-overload]
+        name = _NUMPY_NAMES.get(np.dtype(dtype).newbyteorder("="))  # type: ignore[call-overload]
     except TypeError:
         name = None
     if name is None:

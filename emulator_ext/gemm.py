@@ -39,7 +39,7 @@ def _arithmetic_of(profile: str, arch: str) -> core.Arithmetic:
 
 def _operand(x: Array, name: str) -> Array:
     x = np.asarray(x)
-    if x.dtype != np.float32 or x.ndim < 2:
+    if x.dtype.newbyteorder("=") != np.float32 or x.ndim < 2:
         raise OperandError(f"{name} must be float32 [..., rows, cols], got {x.dtype} {x.shape}")
     aligned = x.flags.aligned and all(s % x.itemsize == 0 for s in x.strides)
     if not aligned or not x.dtype.isnative:

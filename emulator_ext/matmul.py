@@ -88,8 +88,9 @@ def matmul(
 
     a [M, K], b [K, N], c [M, N] (None: +0) -> [M, N]; any strides; dtypes, acc and errors as in
     `dot`. report=True also returns the `Regions` that its outputs entered (slower for f16
-    accumulators; with slices an upper bound). threads None means all processors available to the process, path None the
-    widest one; neither changes a bit. A schedule needs an f32 accumulator. NUMERICS 1.
+    accumulators; with slices an upper bound). threads None means all processors available to
+    the process, path None the widest one; neither changes a bit. A schedule needs an f32
+    accumulator. NUMERICS 1.
     """
     a, b = np.asarray(a), np.asarray(b)
     row = select_row(a, b, arch, acc, instruction)
