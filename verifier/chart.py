@@ -113,7 +113,7 @@ def _describe(points: Sequence[tuple[int, float]], outcomes: Mapping[int, Verdic
     matched = sum(verdict is Verdict.MATCH for verdict in outcomes.values())
     return (
         f"Loss from {points[0][1]:.3f} at step {points[0][0]} to {points[-1][1]:.3f} at step "
-        f"{points[-1][0]}; {len(outcomes)} steps were computed again, {matched} of them matched."
+        f"{points[-1][0]}; {len(outcomes)} steps were drawn, {matched} of them matched."
     )
 
 

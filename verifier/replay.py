@@ -142,7 +142,7 @@ def _replay(context: RunContext, task: ReplayTask, tally: _Tally) -> None:
     inputs = opener.open(task.step, task.leaf, task.registration)
     with op_threads.use(task.threads):
         after = [_replay_rank(context, inputs, rank, tally) for rank in range(len(inputs.arenas))]
-    _judge_values(task.step, tally)
+    _judge_values(tally)
     _judge_metrics(context, inputs, tally)
     for packed in after:
         if packed is not None and not _judge_state(context, inputs, packed, tally):
@@ -178,7 +178,7 @@ def _execute(context: RunContext, inputs: StepInputs, rank: int, sink: Comparer)
         )
 
 
-def _judge_values(step: int, tally: _Tally) -> None:
+def _judge_values(tally: _Tally) -> None:
     """Make one check of all committed values: the gravest of the differences decides."""
     if not tally.differing:
         detail = f"all {tally.values:,} committed values are what the operators give"
@@ -190,8 +190,18 @@ def _judge_values(step: int, tally: _Tally) -> None:
         Check(
             name="step.values",
             verdict=Verdict.MISMATCH if known else Verdict.INCONCLUSIVE,
-            detail=first.words(step),
-            evidence={"differing": str(tally.differing), "numerics": first.evidence},
+            detail=f"{tally.differing:,} of {tally.elements:,} committed elements are not what "
+            f"their operators give, first in {first.value}, which {first.op} makes",
+            evidence={
+                "rank": str(first.rank),
+                "value": first.value,
+                "operator": first.op,
+                "node": str(first.node),
+                "index": str(list(first.index)),
+                "committed": first.committed_bits,
+                "recomputed": first.recomputed_bits,
+                "numerics": first.evidence,
+            },
         )
     )
 

@@ -17,7 +17,7 @@ from transcript.files import read_bounded, write_atomic
 from verifier import bounds
 from verifier.chart import HEIGHT, SHAPES, WIDTH, loss_chart
 from verifier.report_data import MAX_REPORT_BYTES, ReportData, from_json
-from verifier.step_report import StepReport
+from verifier.step_report import GRAVITY, StepReport
 from verifier.verdict import Check, Overall, Verdict
 from verifier.verify import REPORT_JSON, verify_file
 
@@ -135,7 +135,7 @@ def _coverage(data: ReportData) -> str:
 
 
 def _faults(data: ReportData) -> list[tuple[Verdict, str, str]]:
-    """Return verdict, check and sentence of everything that did not match, run before steps."""
+    """Return verdict, check and sentence of everything that did not match, gravest first."""
     whole = [(c.verdict, c.name, c.detail) for c in data.checks if not c.ok]
     of_steps = [
         (check.verdict, check.name, f"step {report.step}: {check.detail}")
@@ -143,7 +143,7 @@ def _faults(data: ReportData) -> list[tuple[Verdict, str, str]]:
         for check in report.checks
         if not check.ok
     ]
-    return whole + of_steps
+    return sorted(whole + of_steps, key=lambda fault: GRAVITY.index(fault[0]))
 
 
 def _gravest_first(checks: tuple[Check, ...]) -> list[Check]:

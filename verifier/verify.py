@@ -9,13 +9,14 @@ result: these show that the folder is of one piece, and not whose it is.
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from transcript import canonical
 from transcript.dsse import ENVELOPE_LIMIT, Envelope
 from transcript.errors import MalformedError, MissingError
-from transcript.files import read_bounded
+from transcript.files import open_regular, read_bounded
 from transcript.keys import PublicKey
 from transcript.run import RunFolder
 from transcript.statements import (
@@ -152,16 +153,13 @@ def _check_run(file: str, result: AuditResult, folder: RunFolder) -> None:
             file=file,
         )
     for item in result.weights:
-        if _sha256(folder.root / item.path, folder.root) != item.sha256:
+        if _sha256(folder.root, item.path) != item.sha256:
             raise ResultError(f"is about another {item.path} than the one there", file=file)
 
 
-def _sha256(path: Path, root: Path) -> str:
-    return hashlib.sha256(read_bounded(path, _MAX_WEIGHT_BYTES, root=root)).hexdigest()
-
-
-# Read whole: a file of weights fits into the memory of whoever uses it.
-_MAX_WEIGHT_BYTES = 1 << 40
+def _sha256(root: Path, relative: str) -> str:
+    with os.fdopen(open_regular(root, relative), "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _registration(signed: Signed[Registration], file: str, key: PublicKey | None) -> Verified:

@@ -125,9 +125,10 @@ def test_one_element_of_one_gemm(monkeypatch, tmp_path):
     assert (report.differing, found.differing) == (1, 1)
     assert int(found.committed_bits, 16) ^ int(found.recomputed_bits, 16) == 1
     assert found.evidence == "recorded"
-    words = next(c.detail for c in report.checks if c.name == "step.values")
-    assert f"Step {CHEATED}" in words
-    assert value.name in words
+    check = next(c for c in report.checks if c.name == "step.values")
+    assert f"first in {value.name}, which bitwitness::gemm makes" in check.detail
+    assert check.evidence["committed"] == found.committed_bits
+    assert f"Step {CHEATED}" in found.words(CHEATED)
     for step in set(range(runs.STEPS)) - {CHEATED}:
         assert replay_step(run, step, 1).verdict is V.MATCH
 
