@@ -9,6 +9,7 @@ from emulator_ext.arithmetic import Numerics, numerics
 from emulator_ext.engines import Regions
 from emulator_ext.errors import EmulatorError, NonFiniteError, OperandError, UnsupportedError
 from emulator_ext.gemm import gemm
+from emulator_ext.loaded import load_architecture
 from emulator_ext.matmul import dot, matmul
 from emulator_ext.paths import paths
 from emulator_ext.schedule import Schedule
@@ -23,6 +24,7 @@ __all__ = [
     "UnsupportedError",
     "dot",
     "gemm",
+    "load_architecture",
     "matmul",
     "numerics",
     "paths",

@@ -2,7 +2,8 @@
 
 Which instructions exist at all is `emulator_ext.isa`'s question, asked first. A row is
 "recorded" if the golden outputs of real hardware cover that instruction, dtype and accumulator,
-and "modelled" if only a published model (MMA-Sim 2.1.1) or a standard describes it.
+and "modelled" if only a published model (MMA-Sim 2.1.1) or a standard describes it. Rows that
+were loaded from an architecture file are "probed": one device was asked, on one day.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from emulator_ext import isa
 from emulator_ext.dtypes import dtype_name
 from emulator_ext.errors import UnsupportedError
 
-Evidence = Literal["recorded", "modelled", "unknown"]
+Evidence = Literal["recorded", "modelled", "probed", "unknown"]
 Engine = Literal["chain", "fp8_through_f16", "fma", "integer"]
 
 _FP8 = ("e4m3", "e5m2")
@@ -93,6 +94,14 @@ _RECORDED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
 }
 
 
+_probed: dict[tuple[str, str, str, str], Numerics] = {}  # rows loaded from files
+
+
+def add_row(row: Numerics) -> None:
+    """Add a row of a loaded architecture. `emulator_ext.loaded` is the only caller."""
+    _probed[row.arch, row.instruction, row.dtype, row.acc] = row
+
+
 def numerics(
     arch: str, dtype: object, acc: str | None = None, instruction: str = "mma"
 ) -> Numerics:
@@ -107,6 +116,9 @@ def numerics(
     name = dtype_name(dtype)
     acc = isa.natural_accumulator(name) if acc is None else acc
     isa.require(arch, instruction, name, name, acc)
+    probed = _probed.get((arch, instruction, name, acc))
+    if probed is not None:
+        return probed
     engine, F, L, e_zero, rounding = _row(arch, instruction, name, acc)
     recorded = acc in _RECORDED.get((arch, instruction), {}).get(name, ())
     return Numerics(

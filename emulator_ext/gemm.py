@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from emulator_ext.arithmetic import numerics
 from emulator_ext.errors import NonFiniteError, OperandError, UnsupportedError
-from emulator_ext.isa import ARCHITECTURES
+from emulator_ext.isa import architectures
 from emulator_ext.paths import select_path, thread_count
 
 Array = npt.NDArray[Any]
@@ -28,9 +28,9 @@ def _arithmetic_of(profile: str, arch: str) -> core.Arithmetic:
         raise UnsupportedError(
             f"profile {profile!r} is not built; there are {', '.join(_PROFILES)}"
         )
-    if arch not in ARCHITECTURES:
+    if arch not in architectures():
         raise UnsupportedError(
-            f"unknown architecture {arch!r}; known are {', '.join(ARCHITECTURES)}"
+            f"unknown architecture {arch!r}; known are {', '.join(architectures())}"
         )
     if profile == "fp32":  # no tensor core: any row will do, none is read
         return numerics(arch, "f16").core()

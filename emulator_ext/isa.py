@@ -29,8 +29,26 @@ _EXISTING: dict[tuple[str, str], _Rows] = {
     ("blackwell", "tcgen05"): _ASYNCHRONOUS,
     ("rtx_blackwell", "mma"): {**_SM80, **_FP8},
 }
+_added: list[str] = []  # architectures loaded from files, in order
 # Operand dtypes that one instruction may mix.
 _MIXABLE = (frozenset({"e4m3", "e5m2"}), frozenset({"s8", "u8"}))
+
+
+def architectures() -> tuple[str, ...]:
+    """All architectures: the built-in ones, then those loaded from files."""
+    return (*ARCHITECTURES, *_added)
+
+
+def add_architecture(arch: str, rows: dict[str, dict[str, tuple[str, ...]]]) -> None:
+    """Let an architecture exist: rows are {instruction: {dtype: accumulators}}.
+
+    `emulator_ext.loaded` is the only caller. Raises UnsupportedError if the name is taken.
+    """
+    if arch in architectures():
+        raise UnsupportedError(f"architecture {arch!r} exists already")
+    for instruction, dtypes in rows.items():
+        _EXISTING[arch, instruction] = dtypes
+    _added.append(arch)
 
 
 def natural_accumulator(dtype: str) -> str:
@@ -53,9 +71,9 @@ def existing(arch: str) -> tuple[str, ...]:
 
 def require(arch: str, instruction: str, a_dtype: str, b_dtype: str, acc: str) -> None:
     """Raise UnsupportedError, naming what exists, unless the instruction does."""
-    if arch not in ARCHITECTURES:
+    if arch not in architectures():
         raise UnsupportedError(
-            f"unknown architecture {arch!r}; known are {', '.join(ARCHITECTURES)}"
+            f"unknown architecture {arch!r}; known are {', '.join(architectures())}"
         )
     rows = _EXISTING.get((arch, instruction), {})
     mixed = a_dtype == b_dtype or any({a_dtype, b_dtype} <= pair for pair in _MIXABLE)

@@ -69,8 +69,8 @@ def emulated_instructions(arch: str) -> tuple[Instruction, ...]:
         UnsupportedError: no such architecture.
 
     """
-    if arch not in isa.ARCHITECTURES:
-        msg = f"unknown architecture {arch!r}; known are {', '.join(isa.ARCHITECTURES)}"
+    if arch not in isa.architectures():
+        msg = f"unknown architecture {arch!r}; known are {', '.join(isa.architectures())}"
         raise UnsupportedError(msg)
     rows = (entry.split() for entry in isa.existing(arch))
     return tuple(
