@@ -36,7 +36,10 @@ def main() -> None:
     print(f"  hashlib SHA-256, one call, 1 thread     {plain:6.2f} GB/s")
     for threads in range(1, (os.cpu_count() or 1) + 1):
         speed = gigabytes / best_seconds(lambda n=threads: arena_root(buffer, layout, n))
-        print(f"  Merkle root over leaves, {threads} thread(s)   {speed:6.2f} GB/s  {speed / plain:.2f}x")
+        print(
+            f"  Merkle root over leaves, {threads} thread(s)   "
+            f"{speed:6.2f} GB/s  {speed / plain:.2f}x"
+        )
 
 
 if __name__ == "__main__":

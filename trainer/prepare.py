@@ -70,11 +70,14 @@ def prepare_run(
     store.write_constants(constants)
     store.write_state(0, state)
     write_atomic(folder.graph, canonical.dumps(graph.document()))
-    roots = {
-        "constants_root": arena_root(constants, layouts.constants, workers).hex(),
-        "initial_state_root": arena_root(state, layouts.state, workers).hex(),
-    }
-    registration = _registration(config, key, dataset, graph, roots)
+    registration = _registration(
+        config,
+        key,
+        dataset,
+        graph,
+        constants_root=arena_root(constants, layouts.constants, workers).hex(),
+        initial_state_root=arena_root(state, layouts.state, workers).hex(),
+    )
     envelope, digest = sign_statement(registration, key)
     write_atomic(folder.registration, envelope)
     return Prepared(registration=registration, digest=digest, graph=graph)
@@ -85,7 +88,9 @@ def _registration(
     key: PrivateKey,
     dataset: TokenStore,
     graph: StepGraph,
-    roots: dict[str, str],
+    *,
+    constants_root: str,
+    initial_state_root: str,
 ) -> Registration:
     every = config.record.policy == "every"
     return Registration(
@@ -102,7 +107,8 @@ def _registration(
         record=f"every:{config.record.every}" if every else "all",
         code_version=code_version(),
         public_key=key.public.pem(),
-        **roots,
+        constants_root=constants_root,
+        initial_state_root=initial_state_root,
     )
 
 

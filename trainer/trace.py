@@ -66,7 +66,7 @@ def derive_graph(config: RunConfig) -> StepGraph:
         return tracer.finish(list(after.values()), metrics, config.train.world)
 
 
-class _Tracer(TorchDispatchMode):
+class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in torch
     """Records each dispatched operator against the storages it reads and writes."""
 
     def __init__(self) -> None:

@@ -70,18 +70,23 @@ def read_bounded(path: Path, limit: int, *, root: Path | None = None) -> bytes:
     Raises:
         MissingError, MalformedError, StorageError: as `open_regular`.
         LimitError: the file is larger than `limit`.
+        MalformedError: also if its size changes meanwhile.
 
     """
     root = path.parent if root is None else root
     descriptor = open_regular(root, path.relative_to(root).as_posix())
     try:
         with os.fdopen(descriptor, "rb") as stream:
-            # one byte more tells a larger file apart, even one that grows meanwhile
-            data = stream.read(limit + 1)
+            # A read allocates what it is asked for, so it is not asked for the whole limit;
+            # one byte more tells a file that grows meanwhile.
+            size = os.fstat(descriptor).st_size
+            data = stream.read(min(size, limit) + 1)
     except OSError as error:
         raise StorageError(f"cannot be read: {error.strerror}", file=str(path)) from None
-    if len(data) > limit:
+    if size > limit:
         raise LimitError(f"larger than the {limit} bytes allowed", file=str(path))
+    if len(data) != size:
+        raise MalformedError("changed while it was read", file=str(path))
     return data
 
 

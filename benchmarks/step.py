@@ -1,0 +1,86 @@
+"""What committing costs beside training, and what an audit costs beside it.
+
+One demo step at a time, alternating in one run: executed only, and executed with packing,
+hashing and writing; then replayed from the store, as an auditor does, with as many threads.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from cluster.config import load_job
+from trainer.commit import Committer
+from trainer.config import RunConfig
+from trainer.constants import step_constants, step_scalars
+from trainer.data import batch_at
+from trainer.dataset import read_dataset
+from trainer.executor import execute
+from trainer.plan import read_registration
+from trainer.prepare import prepare_run
+from trainer.rank import RankTrainer
+from trainer.state import initial_state
+from transcript.keys import PrivateKey
+from transcript.run import RunFolder
+from verifier.replay import replay_step
+
+_STEPS = 16
+
+
+def main() -> None:
+    """Print the share of a step spent on the transcript, and replay beside training."""
+    job = load_job(Path("configs/demo.yaml")).run
+    train = job.train.model_copy(update={"steps": _STEPS})
+    optim = job.optim.model_copy(update={"warmup_steps": 0})
+    config = job.model_copy(update={"train": train, "optim": optim})
+    with tempfile.TemporaryDirectory() as root:
+        _measure(config, RunFolder(Path(root)))
+
+
+def _measure(config: RunConfig, folder: RunFolder) -> None:
+    key = PrivateKey.generate()
+    prepare_run(config, folder, key)
+    rank, committer = RankTrainer(config, folder), Committer(config, folder, key)
+    plain = _plain_step(config, folder, rank)
+    bare, recorded = [], []
+    for _ in range(_STEPS):
+        bare.append(_seconds(plain))
+        recorded.append(_seconds(lambda: committer.append([rank.run_step()])))
+    committer.finish()
+    replayed = [_seconds(lambda t=t: replay_step(folder.root, t)) for t in range(1, _STEPS, 3)]
+    step, full, audit = median(bare), median(recorded), median(replayed)
+    arena = rank.graph.arena.bytes / 1e6
+    print(f"step of the demo ({config.numerics.profile}, {arena:.1f} MB of arena)")
+    print(f"  executed only                  {1e3 * step:8.1f} ms")
+    print(
+        f"  packed, hashed, written, logged {1e3 * full:7.1f} ms   +{100 * (full / step - 1):.0f} %"
+    )
+    print(f"  replayed and compared          {1e3 * audit:8.1f} ms   {audit / full:.2f} x training")
+
+
+def _plain_step(config: RunConfig, folder: RunFolder, rank: RankTrainer) -> Callable[[], object]:
+    tokens = read_registration(folder).predicate.dataset.tokens
+    dataset = read_dataset(folder, tokens, 1)
+    batch = batch_at(dataset.tokens, dataset.root, config, 0, 0)
+    inputs = {
+        "state": {n: torch.from_numpy(a) for n, a in initial_state(config).items()},
+        "batch": {n: torch.from_numpy(a) for n, a in batch.items()},
+        "constants": {n: torch.from_numpy(a) for n, a in step_constants(config.model, 1).items()},
+        "scalars": torch.from_numpy(step_scalars(config.optim, config.train.steps, 0)),
+    }
+    return lambda: execute(rank.graph, **inputs, sink=lambda _, tensor: tensor)
+
+
+def _seconds(action: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    main()
