@@ -43,7 +43,7 @@ class Runtime:
     """A device and its status word."""
 
     def __init__(self, device: Device) -> None:
-        self._device = device
+        self.device = device
         self._operators: list[str] = []
         self._deferred = False
         self._status = torch.zeros(1, dtype=torch.int32, device=device.torch_device)
@@ -51,7 +51,7 @@ class Runtime:
     @property
     def torch_device(self) -> torch.device:
         """Where tensors must live."""
-        return self._device.torch_device
+        return self.device.torch_device
 
     def launch(
         self,
@@ -65,7 +65,7 @@ class Runtime:
         if 0 in grid:
             return
         scalars = [np.uint64(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments]
-        self._device.launch(kernel, grid, block, scalars, shared)
+        self.device.launch(kernel, grid, block, scalars, shared)
 
     def empty(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return an uninitialised tensor on the device."""

@@ -57,7 +57,7 @@ class LeafHasher:
         place = buffer[entry.offset : entry.offset + entry.bytes]
         source, n = tensor.contiguous(), tensor.numel()
         if tensor.ndim < 2:  # a vector's leaves are consecutive
-            place.copy_(source.reshape(-1).view(torch.uint8))
+            place.view(tensor.dtype).copy_(source.reshape(-1))
             return
         sizes = (np.int64(tensor.shape[-2]), np.int64(tensor.shape[-1]), np.int64(n))
         grid = (-(-n // PACK_THREADS), 1, 1)

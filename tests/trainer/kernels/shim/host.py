@@ -7,8 +7,8 @@ emulator's scalar step, compiled from its own source.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -55,18 +55,17 @@ class HostDevice:
             raise RuntimeError(f"{kernel}: {fault.value.decode()}")
 
 
-def build(folder: Path, sources: Sequence[Path] = ()) -> ctypes.CDLL:
-    """Compile kernel sources (all of the package's if none is given) and load them."""
+def build(folder: Path, out: Path, sources: Sequence[Path] = ()) -> None:
+    """Compile kernel sources, all of the package's if none is given, to a shared library."""
     units = {source.stem: _unit(source) for source in sources or source_files()}
     for name in ("fibres", "shim"):
         units[name] = f'#include "{SHIM / name}.cpp"\n'
     units["mma_step"] = f'#include "{STEP}"\n'
-    with ThreadPoolExecutor() as pool:
-        objects = list(pool.map(lambda unit: _compile(folder, *unit), units.items()))
-    digest = hashlib.sha256(b"".join(o.read_bytes() for o in objects)).hexdigest()[:16]
-    library = folder / f"kernels-{digest}.so"
-    subprocess.run(["g++", "-shared", "-o", library, *objects], check=True)
-    return ctypes.CDLL(str(library))
+    with tempfile.TemporaryDirectory(dir=folder) as work, ThreadPoolExecutor() as pool:
+        objects = list(pool.map(lambda unit: _compile(Path(work), *unit), units.items()))
+        linked = Path(work) / "linked.so"
+        subprocess.run(["g++", "-shared", "-o", linked, *objects], check=True)
+        linked.replace(out)  # atomic: another process may be building the same
 
 
 def _unit(source: Path) -> str:
