@@ -41,6 +41,7 @@ from verifier.verdict import Check, Verdict, match
 # Deriving a graph takes about a millisecond a layer, a RoPE table 20 microseconds an entry.
 MAX_LAYERS = 2048
 MAX_ROPE_ENTRIES = 1 << 22
+MAX_ELEMENTS = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +123,7 @@ def open_context(root: Path, trusted: tuple[PublicKey, ...] = ()) -> RunContext:
         config = RunConfig.from_document(registration.config, name=f"{file}: config")
         check_size(config)
         graph = _graph(config)
+        check_memory(config, graph)
     except StorageError:
         raise
     except (TranscriptError, TrainerError) as error:
@@ -139,22 +141,39 @@ def open_context(root: Path, trusted: tuple[PublicKey, ...] = ()) -> RunContext:
 
 
 def check_size(config: RunConfig) -> None:
-    """Refuse a configuration that is too large to be worked on here.
+    """Refuse a configuration that nothing should be derived from, by its numbers alone.
 
     Raises:
-        BudgetError: too many layers, too long a context, or a state that does not fit thrice
-            into this machine's memory.
+        BudgetError: too many layers, too long a context, an activation of a tera of elements, or
+            a state that does not fit thrice into this machine's memory.
 
     """
-    if config.model.layers > MAX_LAYERS:
-        raise BudgetError(f"{config.model.layers} layers, at most {MAX_LAYERS} are audited")
-    entries = config.model.context * config.model.head_size // 2
-    if entries > MAX_ROPE_ENTRIES:
-        raise BudgetError(f"RoPE tables of {entries} entries, at most {MAX_ROPE_ENTRIES}")
-    needed = 3 * 3 * 4 * parameter_count(config)
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > memory:
-        raise BudgetError(f"needs {needed >> 20} MiB for states, this machine has {memory >> 20}")
+    model, rows = config.model, config.train.batch * config.model.context
+    _limit("layers", model.layers, MAX_LAYERS)
+    _limit("entries of RoPE tables", model.context * model.head_size // 2, MAX_ROPE_ENTRIES)
+    widest = max(model.vocab, 2 * model.hidden, 3 * model.width, model.heads * model.context)
+    _limit("elements in one activation", rows * widest, MAX_ELEMENTS)
+    _limit("bytes of states", 9 * 4 * parameter_count(config), _memory())
+
+
+def check_memory(config: RunConfig, graph: StepGraph) -> None:
+    """Refuse to replay steps whose arenas do not fit into memory: all ranks' are read at once.
+
+    Raises:
+        BudgetError: they do not.
+
+    """
+    needed = config.train.world * graph.arena.bytes + 3 * graph.layout("state").bytes
+    _limit("bytes for the arenas of a step", needed, _memory())
+
+
+def _limit(what: str, needed: int, limit: int) -> None:
+    if needed > limit:
+        raise BudgetError(f"the registered run needs {needed:,} {what}, the limit is {limit:,}")
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def parameter_count(config: RunConfig) -> int:

@@ -27,7 +27,7 @@ RESULT_FILE = "audit-result.dsse.json"
 REPORT_HTML = "report.html"
 # A page that a mail takes; what is left out of it is in report.json.
 MAX_STEP_ROWS = 120
-MAX_CHECK_ROWS = 80
+MAX_CHECK_ROWS = 48
 MAX_FAULT_ROWS = 12
 MAX_DIFFERENCE_ROWS = 8
 

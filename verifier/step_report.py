@@ -10,6 +10,7 @@ from verifier.verdict import Check, Verdict
 # A cheat in one operator shows in few values, because what is committed is used downstream;
 # a run of rubbish differs everywhere, and a report needs no thousand examples of that.
 MAX_DIFFERENCES = 16
+MAX_NAMES = 6
 
 GRAVITY = (
     Verdict.MISMATCH,
@@ -59,7 +60,7 @@ class Difference:
         return (
             f"Step {step}, {who}operator {self.op} (node {self.node}): {place} was committed as "
             f"{self.committed_bits}, but computing it again from the committed "
-            f"{', '.join(self.reads) or 'inputs'} gives {self.recomputed_bits}. "
+            f"{_listed(self.reads)} gives {self.recomputed_bits}. "
             f"{self.differing:,} of {self.elements:,} elements of this value differ."
         )
 
@@ -97,6 +98,11 @@ class StepReport:
     def verdict(self) -> Verdict:
         """The gravest verdict among the checks."""
         return gravest(check.verdict for check in self.checks)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:MAX_NAMES])
+    return f"{shown} and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else shown
 
 
 def gravest(verdicts: Iterable[Verdict]) -> Verdict:

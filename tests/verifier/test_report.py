@@ -98,6 +98,16 @@ def test_small_whatever_the_run(steps):
     _Page(html)
 
 
+def test_small_whatever_went_wrong():
+    """Faults with endless messages and names do not blow the page up either."""
+    fault = Check(
+        name="log.leaf", verdict=Verdict.MISMATCH, detail="x" * 9999, evidence={"y": "z" * 9999}
+    )
+    outcomes = dict.fromkeys(range(200), Verdict.MISMATCH)
+    html = render(sample(200, outcomes, checks=(fault,) * 500))
+    assert len(html.encode()) < 100_000
+
+
 def test_nothing_is_loaded_or_run():
     """The page is self-contained: no script, no link, no outside address."""
     html = render(sample(12, MATCHING))
