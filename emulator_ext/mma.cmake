@@ -4,7 +4,7 @@ add_library(bitwitness_mma STATIC
   src/mma_cpu.cpp
   src/mma_dense.cpp
   src/mma_dispatch.cpp
-  src/mma_fast_tile.cpp
+  src/mma_domains.cpp
   src/mma_fold.cpp
   src/mma_fp8_through_f16.cpp
   src/mma_gemm.cpp

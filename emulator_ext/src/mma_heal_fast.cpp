@@ -55,8 +55,8 @@ struct Left {
 };
 
 struct Right {
-    RightPlane high;
-    RightPlane low;
+    RightPlane<std::uint8_t> high;
+    RightPlane<std::uint8_t> low;
     std::vector<int> exponents;  // one per column, padding included
 
     Right(int width, std::int64_t panels, std::int64_t depth)
@@ -144,7 +144,7 @@ class Product {
     }
 
   private:
-    void chain(const LeftPlane& left, const RightPlane& right, std::int64_t panel,
+    void chain(const LeftPlane& left, const RightPlane<std::uint8_t>& right, std::int64_t panel,
                std::int64_t first, std::int64_t rows, std::int64_t k, float* out) const {
         const Arithmetic& t = arithmetic_;
         kernels_.chain({left.at(first, k),

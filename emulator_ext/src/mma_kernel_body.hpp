@@ -28,21 +28,66 @@ struct Shape {
     static constexpr Rounding rounding = kRoundingMode;
 };
 
-// A lane's sum left 32 bits: add again in 64, where RZ to f32 keeps the top 24 bits.
+// Where a lane's terms leave 32 bits, adds them again in 64 and rounds toward zero to f32.
+// Their magnitude stays below 2^32 (see chain_of), so the low 8 bits are what is dropped.
 template <class V>
 [[gnu::noinline, gnu::cold]] void repair_overflow(const std::int32_t* const (&terms)[3],
-                                                  const float* scale, float* accumulator) {
+                                                  float* rounded) {
     for (int lane = 0; lane < kWidth<V>; ++lane) {
         std::int64_t total = 0;
         for (const std::int32_t* term : terms) total += term[lane];
         const std::int64_t magnitude = total < 0 ? -total : total;
         if (magnitude < (std::int64_t{1} << 31)) continue;
-        const int drop = magnitude < (std::int64_t{1} << 32) ? 8 : 9;
-        const auto kept = static_cast<double>(magnitude >> drop << drop);
-        const auto rounded = static_cast<float>(total < 0 ? -kept : kept);
-        accumulator[lane] = rounded * scale[lane];
+        const auto kept = static_cast<double>(magnitude & ~std::int64_t{0xff});
+        rounded[lane] = static_cast<float>(total < 0 ? -kept : kept);
     }
 }
+
+// The sum of a step's terms, lane by lane.
+template <class V, int kPartialSums, bool kMayOverflow>
+struct Totals {
+    typename V::Ints partial[kPartialSums][kVectors];  // of the products
+    typename V::Ints c[kVectors];
+    typename V::Ints total[kVectors];
+    typename V::Ints wrapped;  // negative where a total left 32 bits
+
+    [[gnu::always_inline]] void add_up() {
+        wrapped = V::fill(0);
+        for (int v = 0; v < kVectors; ++v) {
+            total[v] = partial[0][v];
+            if constexpr (kPartialSums == 2) add_checked(v, partial[1][v]);
+            add_checked(v, c[v]);
+        }
+    }
+    [[gnu::always_inline]] void add_checked(int v, typename V::Ints term) {
+        const auto next = V::add(total[v], term);
+        if constexpr (kMayOverflow) {
+            const auto signs = V::bit_and(V::bit_xor(total[v], next), V::bit_xor(term, next));
+            wrapped = V::bit_or(wrapped, signs);
+        }
+        total[v] = next;
+    }
+    // Rounded as MXCSR says, which is toward zero.
+    [[gnu::always_inline]] void round(typename V::Floats (&rounded)[kVectors]) const {
+        constexpr int width = kWidth<V>;
+        for (int v = 0; v < kVectors; ++v) rounded[v] = V::convert(total[v]);
+        if constexpr (kMayOverflow) {
+            if (V::any_negative(wrapped)) [[unlikely]] {
+                alignas(64) std::int32_t terms[3][width] = {};
+                alignas(64) float repaired[width];
+                for (int v = 0; v < kVectors; ++v) {
+                    const int at = v * V::lanes;
+                    V::store_ints(terms[0] + at, partial[0][v]);
+                    if constexpr (kPartialSums == 2) V::store_ints(terms[1] + at, partial[1][v]);
+                    V::store_ints(terms[2] + at, c[v]);
+                    V::store(repaired + at, rounded[v]);
+                }
+                repair_overflow<V>({terms[0], terms[1], terms[2]}, repaired);
+                for (int v = 0; v < kVectors; ++v) rounded[v] = V::load(repaired + v * V::lanes);
+            }
+        }
+    }
+};
 
 // The lanes of one row within a step, between finding emax and rounding.
 template <class V>
@@ -118,64 +163,43 @@ template <class V, class S>
                                         const std::uint8_t* exponents, const ChainCall& call,
                                         typename V::Floats (&acc)[kVectors]) {
     using Floats = typename V::Floats;
-    using Ints = typename V::Ints;
-    constexpr int width = kWidth<V>;
     constexpr bool half = S::rounding == Rounding::rne_f16;
     const Lanes<V> lanes = align<V, S>(left, exponents, call, acc);
-    Ints sums[S::sums][kVectors];
-    add_products<V, 0, S::group / S::sums>(left, right, lanes, sums[0]);
+    Totals<V, S::sums, S::may_overflow> totals;
+    add_products<V, 0, S::group / S::sums>(left, right, lanes, totals.partial[0]);
     if constexpr (S::sums == 2) {
-        add_products<V, S::group / 2, S::group>(left, right, lanes, sums[1]);
+        add_products<V, S::group / 2, S::group>(left, right, lanes, totals.partial[1]);
     }
-    const int unscale = half ? call.half.half_scale : 0;
-    const Ints unit_base = V::fill((call.fraction_bits + unscale) * (1 << 23));
-    [[maybe_unused]] Ints flags = V::fill(0);
-    [[maybe_unused]] Ints c_terms[kVectors];
     for (int v = 0; v < kVectors; ++v) {
-        const Ints c = V::truncate(V::as_floats(V::add(V::as_ints(acc[v]), lanes.shift[v])));
-        Ints total = sums[0][v];
-        const auto add_checked = [&](Ints term) {
-            const Ints next = V::add(total, term);
-            if constexpr (S::may_overflow) {
-                flags =
-                    V::bit_or(flags, V::bit_and(V::bit_xor(total, next), V::bit_xor(term, next)));
-            }
-            total = next;
-        };
-        if constexpr (S::sums == 2) add_checked(sums[1][v]);
-        add_checked(c);
-        c_terms[v] = c;
-        const Floats unit = V::as_floats(V::subtract(lanes.field[v], unit_base));
-        if constexpr (half) {
-            const Floats rounded = round_to_half<V>(total, unit);
-            const Ints infinite = V::fill(0x7f800000);
-            flags = V::bit_or(flags, V::equal(V::bit_and(V::as_ints(rounded), infinite), infinite));
-            acc[v] = V::multiply(rounded, V::as_floats(V::fill((unscale + 127) << 23)));
-        } else {
-            acc[v] = V::multiply(V::convert(total), unit);
+        totals.c[v] = V::truncate(V::as_floats(V::add(V::as_ints(acc[v]), lanes.shift[v])));
+    }
+    totals.add_up();
+    const int unscale = half ? call.half.half_scale : 0;
+    const auto unit_base = V::fill((call.fraction_bits + unscale) * (1 << 23));
+    Floats unit[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+        unit[v] = V::as_floats(V::subtract(lanes.field[v], unit_base));
+    }
+    if constexpr (half) {
+        auto unusable = totals.wrapped;
+        const auto infinite = V::fill(0x7f800000);
+        const auto scale = V::as_floats(V::fill((unscale + 127) << 23));
+        for (int v = 0; v < kVectors; ++v) {
+            const Floats rounded = round_to_half<V>(totals.total[v], unit[v]);
+            const auto exponent = V::bit_and(V::as_ints(rounded), infinite);
+            unusable = V::bit_or(unusable, V::equal(exponent, infinite));
+            acc[v] = V::multiply(rounded, scale);
         }
-    }
-    if constexpr (half) return !V::any_negative(flags);
-    if constexpr (S::may_overflow) {
-        if (V::any_negative(flags)) [[unlikely]] {
-            alignas(64) std::int32_t terms[3][width] = {};
-            alignas(64) float scales[width], accs[width];
-            for (int v = 0; v < kVectors; ++v) {
-                const int at = v * V::lanes;
-                V::store_ints(terms[0] + at, sums[0][v]);
-                if constexpr (S::sums == 2) V::store_ints(terms[1] + at, sums[1][v]);
-                V::store_ints(terms[2] + at, c_terms[v]);
-                V::store(scales + at, V::as_floats(V::subtract(lanes.field[v], unit_base)));
-                V::store(accs + at, acc[v]);
-            }
-            repair_overflow<V>({terms[0], terms[1], terms[2]}, scales, accs);
-            for (int v = 0; v < kVectors; ++v) acc[v] = V::load(accs + v * V::lanes);
+        return !V::any_negative(unusable);
+    } else {
+        Floats rounded[kVectors];
+        totals.round(rounded);
+        for (int v = 0; v < kVectors; ++v) acc[v] = V::multiply(rounded[v], unit[v]);
+        if constexpr (S::rounding == Rounding::rz_e8m13) {
+            for (auto& x : acc) x = V::as_floats(V::bit_and(V::as_ints(x), V::fill(~0x3ff)));
         }
+        return true;
     }
-    if constexpr (S::rounding == Rounding::rz_e8m13) {
-        for (auto& x : acc) x = V::as_floats(V::bit_and(V::as_ints(x), V::fill(~0x3ff)));
-    }
-    return true;
 }
 
 template <class V, class S>
@@ -205,6 +229,7 @@ template <class V, class S>
 // One sum: L * 2^(F+2) <= 2^31, and because products stay below 4 (1 - 2^-11)^2 (f16, tf32) or
 // less, even F = 25 and L = 16 sum to less than 2^31; adding c may reach it, which is checked.
 // Two sums: F = 25 and L = 32 occur with FP8 only; 16 products of at most 1.875^2 * 2^25 fit.
+// In both cases all terms together stay below 2^32: 32 * 1.875^2 + 2 < 128.
 template <class V, int L>
 bool chain_of(const ChainCall& call) {
     const std::int64_t products = std::int64_t{L} << (call.fraction_bits + 2);
@@ -236,6 +261,113 @@ bool chain(const ChainCall& call) {
         default:
             return chain_of<V, 32>(call);
     }
+}
+
+// How WideCall interleaves exponents: where column `column` of a group of 2 * lanes goes.
+template <class V>
+constexpr int word_position(int column) {
+    const int vector = column / V::lanes;
+    const int within = column % V::lanes;
+    return within / 4 * 8 + vector * 4 + within % 4;
+}
+
+// One step with exponents apart from significands; see WideCall.
+template <class V, int L, bool kMayOverflow>
+[[gnu::always_inline]] inline void wide_step(const LeftEntry* left, const float* right,
+                                             const std::int16_t* exponents, const WideCall& call,
+                                             typename V::Floats (&acc)[kVectors]) {
+    using Floats = typename V::Floats;
+    using Ints = typename V::Ints;
+    constexpr int width = kWidth<V>;
+    constexpr int pairs = kVectors / 2;
+    const auto load_words = [&](int i, int pair) {
+        return V::load_words(exponents + i * width + pair * 2 * V::lanes);
+    };
+    Ints top[pairs];
+    for (auto& x : top) x = V::fill_words(static_cast<std::int16_t>(call.zero_exponent * 128));
+    for (int i = 0; i < L; ++i) {
+        const Ints own = V::broadcast_bytes(left[i].exponents);
+        for (int p = 0; p < pairs; ++p) {
+            top[p] = V::max_words(top[p], V::add_words(own, load_words(i, p)));
+        }
+    }
+    const Ints one = V::fill(127 << 23);
+    Ints emax[kVectors];  // times 2^23
+    for (int v = 0; v < kVectors; ++v) {
+        const Ints magnitude = V::bit_and(V::as_ints(acc[v]), V::fill(0x7fffffff));
+        const Ints field = V::max(V::bit_and(magnitude, V::fill(0x7f800000)), V::fill(1 << 23));
+        const Ints nonzero = V::is_positive(magnitude);
+        const Ints own = V::bit_or(V::bit_and(V::subtract(field, one), nonzero),
+                                   V::bit_and_not(nonzero, V::fill(-0x7fffffff - 1)));
+        const Ints products = v % 2 == 0 ? V::unpack_low(top[v / 2]) : V::unpack_high(top[v / 2]);
+        emax[v] = V::max(products, own);
+    }
+    Ints emax_words[pairs];
+    for (int p = 0; p < pairs; ++p) emax_words[p] = V::pack_high(emax[2 * p], emax[2 * p + 1]);
+
+    Totals<V, 1, kMayOverflow> totals;
+    for (auto& s : totals.partial[0]) s = V::fill(0);
+    // A product below 4 that lies 64 binades under emax truncates to 0 wherever it lies.
+    const Ints lowest = V::fill_words(-64 * 128);
+    const Ints bias = V::fill_words(static_cast<std::int16_t>((call.fraction_bits + 127) * 128));
+    for (int i = 0; i < L; ++i) {
+        const Floats a = V::broadcast(&left[i].value);
+        const Ints own = V::broadcast_bytes(left[i].exponents);
+        for (int p = 0; p < pairs; ++p) {
+            const Ints below =
+                V::subtract_words(V::add_words(own, load_words(i, p)), emax_words[p]);
+            const Ints scale = V::add_words(V::max_words(below, lowest), bias);
+            const Floats scales[2] = {V::as_floats(V::unpack_low(scale)),
+                                      V::as_floats(V::unpack_high(scale))};
+            for (int h = 0; h < 2; ++h) {
+                const int v = 2 * p + h;
+                const Floats product = V::multiply(a, V::load(right + i * width + v * V::lanes));
+                const Ints term = V::truncate(V::multiply(product, scales[h]));
+                totals.partial[0][v] = V::add(totals.partial[0][v], term);
+            }
+        }
+    }
+    // 2^(F - emax) does not fit an f32: two factors. Both roundings are toward zero on nested
+    // grids, which makes one.
+    Ints first[kVectors], second[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+        const Ints shift = V::subtract(V::fill(call.fraction_bits << 23), emax[v]);
+        first[v] = V::template shift_left<23>(V::template shift_right<24>(shift));
+        second[v] = V::subtract(shift, first[v]);
+        const Floats halfway = V::multiply(acc[v], V::as_floats(V::add(one, first[v])));
+        totals.c[v] = V::truncate(V::multiply(halfway, V::as_floats(V::add(one, second[v]))));
+    }
+    totals.add_up();
+    totals.round(acc);
+    for (int v = 0; v < kVectors; ++v) {
+        const Floats halfway = V::multiply(acc[v], V::as_floats(V::subtract(one, first[v])));
+        acc[v] = V::multiply(halfway, V::as_floats(V::subtract(one, second[v])));
+    }
+}
+
+template <class V, int L, bool kMayOverflow>
+[[gnu::noinline]] void wide_rows(const WideCall& call) {
+    constexpr int width = kWidth<V>;
+    for (std::int64_t row = 0; row < call.rows; ++row) {
+        float* out = call.accumulators + row * width;
+        typename V::Floats acc[kVectors];
+        for (int v = 0; v < kVectors; ++v) acc[v] = V::load(out + v * V::lanes);
+        for (std::int64_t g = 0; g < call.groups; ++g) {
+            wide_step<V, L, kMayOverflow>(call.left + row * call.left_stride + g * L,
+                                          call.right_values + g * L * width,
+                                          call.right_exponents + g * L * width, call, acc);
+        }
+        for (int v = 0; v < kVectors; ++v) V::store(out + v * V::lanes, acc[v]);
+    }
+}
+
+template <class V>
+void wide_chain(const WideCall& call) {
+    const bool may_overflow = call.group == 16 && call.fraction_bits == 25;
+    if (may_overflow) return wide_rows<V, 16, true>(call);
+    if (call.group == 16) return wide_rows<V, 16, false>(call);
+    if (call.group == 8) return wide_rows<V, 8, false>(call);
+    return wide_rows<V, 4, false>(call);
 }
 
 template <class V, int kRows>

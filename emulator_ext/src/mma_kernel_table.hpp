@@ -13,6 +13,7 @@ constexpr Kernels make_kernels() {
     return {
         .panel_width = panel,
         .chain = chain<V>,
+        .wide_chain = wide_chain<V>,
         .fma_chain = fma_chain<V>,
         .double_chain = double_chain<V>,
         .integer_chain = integer_chain<V>,
@@ -20,6 +21,8 @@ constexpr Kernels make_kernels() {
         .scan_panel = scan_panel<panel>,
         .decode_left = decode_left,
         .decode_right = decode_right<panel>,
+        .decode_wide_left = decode_wide_left,
+        .decode_wide_right = decode_wide_right<V>,
         .split_left = split_left,
         .split_right = split_right<panel>,
     };

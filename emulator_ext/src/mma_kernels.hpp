@@ -54,6 +54,28 @@ struct ChainCall {
     HalfAccumulator half;  // for rne_f16
 };
 
+// The wide kernel serves formats with 8 exponent bits whatever their exponents, as long as
+// nothing is special and nothing overflows. Values are significands in (-2, 2), zero or
+// subnormal ones below 1; exponents are 16-bit, E * 128, kWideZero for a zero: that is the
+// upper half of 2^E's f32 pattern, less the bias. Accumulators are not scaled.
+//
+// Each 2 * lanes right exponents are stored in the order in which the vector units interleave
+// words: see word_position.
+inline constexpr std::int16_t kWideZero = -32768;
+
+struct WideCall {
+    const LeftEntry* left;  // exponents: the 16 bits, twice
+    std::int64_t left_stride;
+    const float* right_values;
+    const std::int16_t* right_exponents;
+    float* accumulators;
+    std::int64_t rows;
+    std::int64_t groups;
+    int group;
+    int fraction_bits;
+    int zero_exponent;
+};
+
 // accumulators[r][j] = fmaf(left[r][k], right[k][j], accumulators[r][j]) for ascending k.
 struct FmaCall {
     const float* left;  // [rows][left_stride]
@@ -107,6 +129,7 @@ struct Kernels {
     // Needs MXCSR at round toward zero: see RoundTowardZero. False: an f16 accumulator became
     // infinite or a sum left 32 bits on its way to one; the results are not to be used.
     bool (*chain)(const ChainCall&);
+    void (*wide_chain)(const WideCall&);  // needs the same rounding mode
     void (*fma_chain)(const FmaCall&);
     void (*double_chain)(const DoubleCall&);
     void (*integer_chain)(const IntegerCall&);
@@ -120,6 +143,10 @@ struct Kernels {
                         int pre, LeftEntry* out);
     void (*decode_right)(const std::uint32_t* raw, std::int64_t depth, Format format,
                          const std::int32_t* high, float* values, std::uint8_t* exponents);
+    void (*decode_wide_left)(const std::uint32_t* raw, std::int64_t count, Format format,
+                             LeftEntry* out);
+    void (*decode_wide_right)(const std::uint32_t* raw, std::int64_t depth, Format format,
+                              float* values, std::int16_t* exponents);
     // heal's split of f32 bits (NUMERICS section 2, steps 1 and 2): times first, times second,
     // then two f16 parts; one pair of factors for the row, or one per column.
     void (*split_left)(const std::uint32_t* raw, std::int64_t count, float first, float second,

@@ -56,6 +56,27 @@ struct Avx2 {
         return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
     }
 
+    template <int kBits>
+    static Ints shift_right(Ints x) {  // arithmetic
+        return _mm256_srai_epi32(x, kBits);
+    }
+
+    // Words: 2 * lanes 16-bit integers.
+    static Ints fill_words(std::int16_t x) { return _mm256_set1_epi16(x); }
+    static Ints load_words(const std::int16_t* p) {
+        return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
+    }
+    static Ints add_words(Ints a, Ints b) { return _mm256_adds_epi16(a, b); }       // saturating
+    static Ints subtract_words(Ints a, Ints b) { return _mm256_subs_epi16(a, b); }  // saturating
+    static Ints max_words(Ints a, Ints b) { return _mm256_max_epi16(a, b); }
+    // Half of the words, 4 of every 8, each moved to the upper half of a 32-bit lane.
+    static Ints unpack_low(Ints x) { return _mm256_unpacklo_epi16(_mm256_setzero_si256(), x); }
+    static Ints unpack_high(Ints x) { return _mm256_unpackhi_epi16(_mm256_setzero_si256(), x); }
+    // The inverse: the upper halves of two vectors of lanes.
+    static Ints pack_high(Ints low, Ints high) {
+        return _mm256_packs_epi32(_mm256_srai_epi32(low, 16), _mm256_srai_epi32(high, 16));
+    }
+
     static Bytes fill_bytes(std::uint8_t x) { return _mm256_set1_epi8(static_cast<char>(x)); }
     static Bytes broadcast_bytes(std::uint32_t four) {
         return _mm256_set1_epi32(static_cast<int>(four));

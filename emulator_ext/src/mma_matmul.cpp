@@ -1,4 +1,4 @@
-// The driver: packs the operands, and hands each tile to the fast kernel where that is
+// The driver: packs the operands, and hands each tile to the vector kernels where they are
 // proved exact, to the reference path elsewhere.
 #include <algorithm>
 #include <atomic>
@@ -7,7 +7,8 @@
 
 #include "bitwitness/matmul.hpp"
 #include "bitwitness/parallel.hpp"
-#include "mma_fast_tile.hpp"
+#include "mma_domains.hpp"
+#include "mma_kernel_tile.hpp"
 #include "mma_pack.hpp"
 #include "mma_plan.hpp"
 #include "mma_reference.hpp"
@@ -18,7 +19,7 @@ namespace {
 constexpr std::int64_t kReferencePanel = 32;
 
 // log2 of what bounds an accumulator over the largest product's exponent: K products below 4,
-// plus a c which FastTile holds to 2^(growth - 1).
+// plus a c which ScaledDomain holds to 2^(growth - 1).
 int growth_of(const MatmulCall& call) {
     const auto depth = static_cast<std::uint64_t>(std::max<std::int64_t>(call.left.cols, 1));
     return static_cast<int>(std::bit_width(depth)) + 3 + (call.c != nullptr ? 8 : 0);
@@ -39,23 +40,95 @@ bool has_kernel(const MatmulCall& call) {
            t.fraction_bits <= kMaxFractionBits && call.block % t.group == 0;
 }
 
-// Rows [first, last) of one panel: runs of eligible rows go to the kernel together.
-void compute_tile(const Plan& plan, const LeftPack& left, const RightPack& right,
-                  std::int64_t panel, std::int64_t first, std::int64_t last, RegionCounts& counts) {
-    const std::int64_t width = right.plane.width;
-    const std::int64_t j0 = panel * width;
-    ReferencePanel reference(plan, j0, std::min(width, plan.cols() - j0));
-    const FastTile fast(plan, left, right, panel);
+// Rows [first, last) of one panel that one domain takes; calls rest(i) for the others.
+template <class Domain, class Rest>
+void compute_runs(const KernelTile<Domain>& tile, std::int64_t first, std::int64_t last,
+                  Rest&& rest) {
     for (std::int64_t i = first; i < last;) {
         std::int64_t end = i;
-        while (end < last && fast.eligible(end)) ++end;
-        if (end > i && !fast.compute_rows(i, end)) {
-            for (; i < end; ++i) reference.compute_row(i, counts);
-        }
-        if (end < last) reference.compute_row(end++, counts);
+        while (end < last && tile.eligible(end)) ++end;
+        const bool done = end == i || tile.compute_rows(i, end);
+        for (; !done && i < end; ++i) rest(i);
+        if (end < last) rest(end++);
         i = end;
     }
 }
+
+// Everything packed for the vector kernels. The wide planes are made when first needed.
+class Packed {
+  public:
+    explicit Packed(const Plan& plan)
+        : plan_(plan),
+          panels_(round_up(plan.cols(), plan.kernels->panel_width) / plan.kernels->panel_width),
+          strips_(round_up(plan.call.left.rows, kPackRows) / kPackRows),
+          left_(plan.call.left.rows, plan.padded_depth, kDepthBlock),
+          right_(*plan.kernels, panels_, plan.padded_depth) {
+        for_parts(
+            [&](std::int64_t row) { left_.pack(*plan.kernels, plan.call.left, row, plan.pre); },
+            [&](std::int64_t panel) { right_.pack(*plan.kernels, plan.call.right, panel); });
+        if (needs_wide()) pack_wide();
+    }
+
+    void compute_tile(std::int64_t panel, std::int64_t first, std::int64_t last,
+                      RegionCounts& counts) const {
+        const std::int64_t width = plan_.kernels->panel_width;
+        const std::int64_t j0 = panel * width;
+        ReferencePanel reference(plan_, j0, std::min(width, plan_.cols() - j0));
+        const auto by_reference = [&](std::int64_t i) { reference.compute_row(i, counts); };
+        const KernelTile scaled(plan_, ScaledDomain(plan_, left_, right_, panel), panel);
+        if (!wide_) return compute_runs(scaled, first, last, by_reference);
+        const KernelTile wide(plan_, WideDomain(plan_, left_, right_, *wide_, panel), panel);
+        std::int64_t i = first;
+        while (i < last) {  // alternating runs of rows: scaled, then not
+            std::int64_t end = i;
+            while (end < last && scaled.eligible(end)) ++end;
+            compute_runs(scaled, i, end, by_reference);
+            for (i = end; end < last && !scaled.eligible(end);) ++end;
+            compute_runs(wide, i, end, by_reference);
+            i = end;
+        }
+    }
+
+  private:
+    template <class Left, class Right>
+    void for_parts(Left&& left, Right&& right) const {
+        parallel_for(plan_.call.threads, strips_ + panels_, [&](std::int64_t item) {
+            if (item < strips_) {
+                left(item * kPackRows);
+            } else {
+                right(item - strips_);
+            }
+        });
+    }
+
+    // Counting regions needs the reference path wherever the scaled domain does not reach.
+    bool needs_wide() const {
+        const bool formats = layout_of(plan_.call.left.format).exponent_bits == 8;
+        if (!formats || plan_.call.count_regions) return false;
+        for (std::int64_t panel = 0; panel < panels_; ++panel) {
+            const ScaledDomain domain(plan_, left_, right_, panel);
+            for (std::int64_t i = 0; i < plan_.call.left.rows; ++i) {
+                if (!domain.eligible(i)) return true;
+            }
+        }
+        return false;
+    }
+
+    void pack_wide() {
+        const Kernels& k = *plan_.kernels;
+        wide_.emplace(WidePack{{plan_.call.left.rows, plan_.padded_depth, kDepthBlock},
+                               {k.panel_width, panels_, plan_.padded_depth}});
+        for_parts([&](std::int64_t row) { wide_->pack_left(k, plan_.call.left, row); },
+                  [&](std::int64_t panel) { wide_->pack_right(k, plan_.call.right, panel); });
+    }
+
+    const Plan& plan_;
+    std::int64_t panels_;
+    std::int64_t strips_;
+    LeftPack left_;
+    RightPack right_;
+    std::optional<WidePack> wide_;
+};
 
 // Calls tile(panel, first row, last row, counts) for every tile, on the call's threads.
 template <class Tile>
@@ -84,24 +157,12 @@ RegionCounts reference_matmul(const Plan& plan) {
     return for_tiles(plan.call, kReferencePanel, tile);
 }
 
-RegionCounts fast_matmul(const Plan& plan) {
-    const MatmulCall& call = plan.call;
-    const std::int64_t width = plan.kernels->panel_width;
-    const std::int64_t panels = round_up(plan.cols(), width) / width;
-    const std::int64_t strips = round_up(call.left.rows, kPackRows) / kPackRows;
-    LeftPack left(call.left.rows, plan.padded_depth, kDepthBlock);
-    RightPack right(*plan.kernels, panels, plan.padded_depth);
-    parallel_for(call.threads, strips + panels, [&](std::int64_t item) {
-        if (item < strips) {
-            left.pack(*plan.kernels, call.left, item * kPackRows, plan.pre);
-        } else {
-            right.pack(*plan.kernels, call.right, item - strips);
-        }
-    });
+RegionCounts vector_matmul(const Plan& plan) {
+    const Packed packed(plan);
     return for_tiles(
-        call, width,
+        plan.call, plan.kernels->panel_width,
         [&](std::int64_t panel, std::int64_t first, std::int64_t last, RegionCounts& counts) {
-            compute_tile(plan, left, right, panel, first, last, counts);
+            packed.compute_tile(panel, first, last, counts);
         });
 }
 
@@ -121,7 +182,7 @@ Plan plan_of(const MatmulCall& call) {
 
 RegionCounts matmul(const MatmulCall& call) {
     const Plan plan = plan_of(call);
-    return plan.kernels != nullptr ? fast_matmul(plan) : reference_matmul(plan);
+    return plan.kernels != nullptr ? vector_matmul(plan) : reference_matmul(plan);
 }
 
 }  // namespace bitwitness

@@ -26,11 +26,11 @@ ExponentRange exponent_range(const MagnitudeRange& magnitudes, Format format) {
         f.has_infinity ? top << f.fraction_bits
                        : (top << f.fraction_bits) | ((1U << f.fraction_bits) - 1U);
     const bool finite = magnitudes.most < first_special;
-    if (is_narrow(format)) return {f.emin(), f.emax(), finite};
+    if (is_narrow(format)) return {f.emin(), f.emax(), finite, finite};
     if (magnitudes.most == 0U) return {};
     const auto low = static_cast<std::int32_t>((magnitudes.least_less_one + 1U) >> f.fraction_bits);
     const auto high = static_cast<std::int32_t>(magnitudes.most >> f.fraction_bits);
-    return {std::max(low, 1) - f.bias(), high - f.bias(), finite && low > 0};
+    return {std::max(low, 1) - f.bias(), high - f.bias(), finite, finite && low > 0};
 }
 
 void LeftPack::pack(const Kernels& kernels, const Operand& left, std::int64_t first, int pre) {
@@ -79,13 +79,13 @@ RightPack::RightPack(const Kernels& kernels, std::int64_t panels, std::int64_t p
 
 void RightPack::summarize(const std::vector<ExponentRange>& columns, std::int64_t panel) {
     ExponentRange total{std::numeric_limits<std::int32_t>::max(),
-                        std::numeric_limits<std::int32_t>::min(), true};
+                        std::numeric_limits<std::int32_t>::min(), true, true};
     std::int32_t span = 0;
     std::int32_t* high = highs.data() + panel * plane.width;
     for (const ExponentRange& column : columns) {
         *high++ = column.high;
         total = {std::min(total.low, column.low), std::max(total.high, column.high),
-                 total.clean && column.clean};
+                 total.finite && column.finite, total.normal && column.normal};
         span = std::max(span, column.span());
     }
     ranges[static_cast<std::size_t>(panel)] = total;
@@ -125,6 +125,27 @@ void RightPack::pack(const Kernels& kernels, const Operand& right, std::int64_t 
                              plane.values_at(panel, k), plane.exponents_at(panel, k));
     });
     set_ranges();
+}
+
+void WidePack::pack_left(const Kernels& kernels, const Operand& operand, std::int64_t first) {
+    const std::int64_t rows = std::min(kPackRows, operand.rows - first);
+    std::uint32_t raw[kPackRows * kPackDepth];
+    for_depths(left.depth, [&](std::int64_t k, std::int64_t depth) {
+        gather(operand, {first, rows, k, depth}, raw);
+        for (std::int64_t i = 0; i < rows; ++i) {
+            kernels.decode_wide_left(raw + i * depth, depth, operand.format, left.at(first + i, k));
+        }
+    });
+}
+
+void WidePack::pack_right(const Kernels& kernels, const Operand& operand, std::int64_t panel) {
+    const std::int64_t width = right.width;
+    const Buffer<std::uint32_t> raw(kPackDepth * width);
+    for_depths(right.depth, [&](std::int64_t k, std::int64_t depth) {
+        gather(operand, {k, depth, panel * width, width}, raw.get());
+        kernels.decode_wide_right(raw.get(), depth, operand.format, right.values_at(panel, k),
+                                  right.exponents_at(panel, k));
+    });
 }
 
 }  // namespace bitwitness

@@ -20,13 +20,14 @@ inline std::int64_t round_up(std::int64_t n, std::int64_t unit) {
     return (n + unit - 1) / unit * unit;
 }
 
-// Exponents of the nonzero elements of one row or column. `clean` is false if the fast
-// kernel cannot represent it: NaN, infinity, or a subnormal of an 8-bit-exponent format.
+// Exponents of the nonzero elements of one row or column. `normal` is false where the scaled
+// domain cannot represent it: if not finite, or for subnormals of 8-bit-exponent formats.
 // Formats with at most 5 exponent bits always report their whole range.
 struct ExponentRange {
     std::int32_t low = 0;
     std::int32_t high = 0;
-    bool clean = true;
+    bool finite = true;
+    bool normal = true;
 
     std::int32_t span() const { return high - low; }
 };
@@ -52,11 +53,12 @@ struct LeftPlane {
 };
 
 // Storage of a right operand, panel by panel.
+template <class Exponent>
 struct RightPlane {
     int width;
     std::int64_t depth;
     Buffer<float> values;
-    Buffer<std::uint8_t> exponents;
+    Buffer<Exponent> exponents;
 
     RightPlane(int panel_width, std::int64_t panels, std::int64_t padded_depth)
         : width(panel_width),
@@ -66,7 +68,7 @@ struct RightPlane {
     float* values_at(std::int64_t panel, std::int64_t k) const {
         return values.get() + (panel * depth + k) * width;
     }
-    std::uint8_t* exponents_at(std::int64_t panel, std::int64_t k) const {
+    Exponent* exponents_at(std::int64_t panel, std::int64_t k) const {
         return exponents.get() + (panel * depth + k) * width;
     }
 };
@@ -82,7 +84,7 @@ struct LeftPack {
 };
 
 struct RightPack {
-    RightPlane plane;
+    RightPlane<std::uint8_t> plane;
     std::vector<std::int32_t> highs;    // one per column, padding included
     std::vector<ExponentRange> ranges;  // one per panel: lowest and highest over its columns
     std::vector<std::int32_t> spans;    // one per panel: the widest column
@@ -92,6 +94,15 @@ struct RightPack {
 
   private:
     void summarize(const std::vector<ExponentRange>& columns, std::int64_t panel);
+};
+
+// Both operands for the wide kernel.
+struct WidePack {
+    LeftPlane left;
+    RightPlane<std::int16_t> right;
+
+    void pack_left(const Kernels& kernels, const Operand& operand, std::int64_t first);
+    void pack_right(const Kernels& kernels, const Operand& operand, std::int64_t panel);
 };
 
 }  // namespace bitwitness

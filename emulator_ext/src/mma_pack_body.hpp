@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "mma_kernels.hpp"
+#include "mma_kernel_body.hpp"
 
 namespace bitwitness {
 namespace {
@@ -153,6 +153,63 @@ void decode_right(const std::uint32_t* raw, std::int64_t depth, Format format,
     for_format(format, [&]<Format f>() {
         decode_right_as<kPanel, f>(raw, depth, high, values, exponents);
     });
+}
+
+struct WideDecoded {
+    float significand;
+    std::int16_t exponent;
+};
+
+// For formats with 8 exponent bits; see WideCall.
+template <Format kFormat>
+[[gnu::always_inline]] inline WideDecoded decode_wide(std::uint32_t raw) {
+    constexpr FormatLayout f = layout_of(kFormat);
+    static_assert(f.exponent_bits == 8);
+    constexpr int up = f.bytes == 2 ? 16 : 0;
+    const std::uint32_t bits = (raw >> f.dropped_bits << f.dropped_bits) << up;
+    const std::uint32_t magnitude = bits & 0x7fffffffU;
+    const auto field = static_cast<std::int32_t>(magnitude >> 23);
+    const float normal = float_of((bits & 0x7fffffU) | 0x3f800000U);
+    const float unsigned_value = field == 0 ? normal - 1.0F : normal;
+    const std::int32_t exponent = ((field > 1 ? field : 1) - 127) * 128;
+    return {float_of(bits_of(unsigned_value) | (bits & 0x80000000U)),
+            static_cast<std::int16_t>(magnitude == 0U ? std::int32_t{kWideZero} : exponent)};
+}
+
+template <Format kFormat>
+void decode_wide_left_as(const std::uint32_t* raw, std::int64_t count, LeftEntry* out) {
+    for (std::int64_t k = 0; k < count; ++k) {
+        const WideDecoded d = decode_wide<kFormat>(raw[k]);
+        out[k] = {d.significand, static_cast<std::uint16_t>(d.exponent) * 0x10001U};
+    }
+}
+
+template <class V, Format kFormat>
+void decode_wide_right_as(const std::uint32_t* raw, std::int64_t depth, float* values,
+                          std::int16_t* exponents) {
+    constexpr int panel = kWidth<V>;
+    for (std::int64_t k = 0; k < depth; ++k, raw += panel, values += panel, exponents += panel) {
+        for (int j = 0; j < panel; ++j) {
+            const WideDecoded d = decode_wide<kFormat>(raw[j]);
+            constexpr int pair = 2 * V::lanes;
+            values[j] = d.significand;
+            exponents[j / pair * pair + word_position<V>(j % pair)] = d.exponent;
+        }
+    }
+}
+
+void decode_wide_left(const std::uint32_t* raw, std::int64_t count, Format format, LeftEntry* out) {
+    if (format == Format::bf16) return decode_wide_left_as<Format::bf16>(raw, count, out);
+    decode_wide_left_as<Format::tf32>(raw, count, out);
+}
+
+template <class V>
+void decode_wide_right(const std::uint32_t* raw, std::int64_t depth, Format format, float* values,
+                       std::int16_t* exponents) {
+    if (format == Format::bf16) {
+        return decode_wide_right_as<V, Format::bf16>(raw, depth, values, exponents);
+    }
+    decode_wide_right_as<V, Format::tf32>(raw, depth, values, exponents);
 }
 
 // The f32 value of x rounded to nearest even to f16, for |x| < 65520.
