@@ -6,19 +6,24 @@ the caller as they are, while a failing constructor only looks like a dead actor
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cluster.collective import Mailbox, RayTransport, Shard, ShardedSum, Slot
+from cluster.errors import RayError
 from cluster.gauges import StepGauges
 from trainer.commit import Committer
 from trainer.config import RunConfig
 from trainer.ops import collective
 from trainer.rank import RankStep, RankTrainer
+from transcript.errors import ContractError
 from transcript.keys import PrivateKey
 from transcript.run import RunFolder
+
+_TAKE_OVER_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,18 +81,18 @@ class CommitActor:
         self._config = config
         self._folder = folder
         self._key = key
-        self._committer: Committer
+        self._committer: Committer | None = None
         self._gauges: StepGauges
 
     def open(self) -> None:
-        """Open the log, or take it up where it ends."""
-        key = PrivateKey.load(Path(self._key))
-        self._committer = Committer(self._config, RunFolder(Path(self._folder)), key)
-        self._gauges = StepGauges(self._config.name)
+        """Open the log, or take it up where it ends; harmless when repeated."""
+        if self._committer is None:
+            self._committer = self._take_over()
+            self._gauges = StepGauges(self._config.name)
 
     def append(self, *steps: RankStep) -> StepSummary:
         """Commit one step of all ranks, given in rank order."""
-        self._committer.append(list(steps))
+        self._log().append(list(steps))
         summary = StepSummary(
             step=steps[0].step,
             loss=sum(step.metric("loss") for step in steps) / len(steps),
@@ -99,8 +104,22 @@ class CommitActor:
 
     def finish(self) -> str:
         """Write weights, last tree head and commitment; return the commitment's path."""
-        return str(self._committer.finish())
+        return str(self._log().finish())
 
-    def close(self) -> None:
-        """Let go of the log, so that a successor can open it."""
-        self._committer.close()
+    def _log(self) -> Committer:
+        if self._committer is None:
+            msg = "the commit actor was not opened"
+            raise RayError(msg)
+        return self._committer
+
+    def _take_over(self) -> Committer:
+        """Open the log as soon as the actor before this one is gone: Ray kills without waiting."""
+        key = PrivateKey.load(Path(self._key))
+        deadline = time.monotonic() + _TAKE_OVER_S
+        while True:
+            try:
+                return Committer(self._config, RunFolder(Path(self._folder)), key)
+            except ContractError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)

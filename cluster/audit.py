@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cluster.progress import Meter
     from transcript.keys import PrivateKey
     from verifier.audit import Audit, AuditOptions
+    from verifier.report_data import ReportData
     from verifier.step_report import StepReport
 
 _TERA: Final = 10**12
@@ -35,15 +36,20 @@ class Workers:
     Attributes:
         ray: verifier actors on Ray, or else processes of this machine.
         address: of a Ray cluster; RAY_ADDRESS or a private one by default.
-        count: how many replay at once; by default as many as fit on the CPUs.
-        threads: of each.
+        count: how many replay at once; by default as many as fit on Ray's CPUs, or this
+            process alone.
+        threads: of each; by default 1 on Ray, else this process's share of the CPUs.
 
     """
 
     ray: bool = True
     address: str | None = None
     count: int | None = None
-    threads: int = 1
+    threads: int | None = None
+
+    def threads_each(self) -> int:
+        """Return the threads of one worker."""
+        return self.threads or (1 if self.ray else max(_cpus() // (self.count or 1), 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +111,7 @@ def audit_options(request: AuditRequest) -> AuditOptions:
     return AuditOptions(
         steps=request.steps,
         beacon=beacon,
-        threads=request.workers.threads,
+        threads=request.workers.threads_each(),
         budget=None if request.budget is None else round(request.budget * _TERA),
         trusted=(PublicKey.load(request.trust),) if request.trust else (),
         **given,
@@ -160,20 +166,19 @@ def _replay(opened: Audit, mapper: Mapper, total: int, meter: Meter) -> list[Ste
 def _mapper(workers: Workers, tasks: int) -> Iterator[Mapper]:
     from cluster import pool
 
+    threads = workers.threads_each()
     if workers.ray:
         from cluster.ray_session import ray_session
 
-        here = workers.count or max(_cpus() // workers.threads, 1)
-        with ray_session(workers.address, cpus=here * workers.threads):
-            count = min(workers.count or _ray_workers(workers.threads), tasks)
-            with pool.ray_actors(max(count, 1), workers.threads) as mapper:
+        wanted = workers.count or max(_cpus() // threads, 1)
+        with ray_session(workers.address, cpus=wanted * threads):
+            count = min(workers.count or _ray_workers(threads), tasks)
+            with pool.ray_actors(count, threads) as mapper:
                 yield mapper
-        return
-    count = min(workers.count or max(_cpus() // workers.threads, 1), tasks)
-    if count <= 1:
+    elif (workers.count or 1) == 1:
         yield pool.inline
     else:
-        with pool.processes(count, workers.threads) as mapper:
+        with pool.processes(min(workers.count or 1, tasks), threads) as mapper:
             yield mapper
 
 
@@ -191,9 +196,10 @@ def _cpus() -> int:
 
 def audit_outcome(result: Path, seconds: float) -> Outcome:
     """Say what an audit came to, from the report that its signed result names."""
-    from verifier.report import REPORT_HTML, REPORT_JSON
+    from verifier.report import REPORT_HTML
     from verifier.report_data import from_json
     from verifier.verdict import exit_code
+    from verifier.verify import REPORT_JSON
 
     source = result.with_name(REPORT_JSON)
     data = from_json(source.read_bytes(), file=str(source))
@@ -225,7 +231,7 @@ def audit_outcome(result: Path, seconds: float) -> Outcome:
     lines = [
         f"Verdict    {data.overall}",
         f"Replayed   {len(data.steps)} of {data.run.steps} steps in {seconds:.1f} s",
-        f"Bound      {_bound(data.draw.f_max, data.draw.delta)}",
+        f"Bound      {_bound(data)}",
         *(f"Fault      {one_line(fault)}" for fault in faults[:_SHOWN_FAULTS]),
         f"Result     {result}",
         f"Report     {page}",
@@ -233,13 +239,13 @@ def audit_outcome(result: Path, seconds: float) -> Outcome:
     return Outcome(document=document, text="\n".join(lines), exit_code=exit_code(data.overall))
 
 
-def _bound(f_max: str | None, delta: str) -> str:
-    if f_max is None:
+def _bound(data: ReportData) -> str:
+    if data.draw.f_max is None:
         return "none: not everything matched"
-    confidence = 100 * (1 - float(delta))
-    return (
-        f"at most {100 * float(f_max):.1f} % of the steps are bad, at {confidence:g} % confidence"
-    )
+    if len(data.steps) == data.run.recorded:
+        return "not needed: every recorded step was replayed"
+    share, confidence = 100 * float(data.draw.f_max), 100 * (1 - float(data.draw.delta))
+    return f"at most {share:.1f} % of the steps are bad, at {confidence:g} % confidence"
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ _EXITS: Final[dict[str, int]] = {
     "E_DIVERGENCE": FAILED,
     "E_FORK": FAILED,
     "E_PROOF": FAILED,
+    "E_RESULT": FAILED,
     "E_SIGNATURE": FAILED,
     "E_UNTRUSTED": FAILED,
     "E_ACTOR_LOST": ENVIRONMENT,

@@ -38,7 +38,7 @@ def translate(error: ray.exceptions.RayError) -> BaseException:
         cause: BaseException = error.cause
         if isinstance(cause, ray.exceptions.RayError):
             return translate(cause)
-        cause.add_note(error.traceback_str)
+        cause.add_note(str(error))
         return cause
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     first = lines[0] if lines else type(error).__name__

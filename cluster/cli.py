@@ -124,9 +124,18 @@ def audit(
     no_ray: Annotated[bool, typer.Option("--no-ray", help="Replay without Ray.")] = False,
     workers: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Steps replayed at once. Default: one per core."),
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Steps replayed at once. Default: one per CPU; 1 with --no-ray.",
+        ),
     ] = None,
-    threads: Annotated[int, typer.Option(metavar="N", min=1, help="Threads of each worker.")] = 1,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Threads of a worker. Default: 1; all with --no-ray."
+        ),
+    ] = None,
     budget: Annotated[
         float | None,
         typer.Option(
@@ -183,16 +192,32 @@ def report(
 @app.command()
 def verify(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Signed statements.")],
+    trust: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PEM",
+            help="The key that must have signed. Default: the one that lies beside the file.",
+        ),
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="The run that an audit result must be about."),
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> Outcome:
     """Check signed statements offline: signature, type and form.
 
+    An audit result that is not PASS exits with 1, however good its signature.
+
     \b
-    Example:
-      bitwitness verify runs/demo/commitment.dsse.json
+    Examples:
+      bitwitness verify runs/demo/commitment.dsse.json --trust trainer.pub.pem
+      bitwitness verify runs/demo.audits/001/audit-result.dsse.json --run runs/demo
     """
-    raise AssertionError
+    from cluster.verify import verify_command
+
+    return verify_command(files, trust, run)
 
 
 @app.command()

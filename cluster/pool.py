@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -91,7 +91,8 @@ class _Crew:
     def __init__(self, workers: int, threads: int) -> None:
         self._threads = threads
         self._actors: list[Any] = []
-        # reference -> (actor, index of its task), None while an actor is warming up
+        self._idle: list[Any] = []
+        # reference -> (actor, index of its task), None for work whose result nobody wants
         self._awaited: dict[Any, tuple[Any, int | None]] = {}
         for _ in range(workers):
             actor = self._hire()
@@ -103,21 +104,23 @@ class _Crew:
         waiting = list(reversed(range(len(todo))))
         losses = [0] * len(todo)
         left = len(todo)
+        self._awaited = {ref: (actor, None) for ref, (actor, _) in self._awaited.items()}
         while left:
+            while self._idle and waiting:
+                self._give(self._idle.pop(), function, todo, waiting.pop())
             actor, index, outcome = self._next_outcome()
             if isinstance(outcome, ActorLostError):
-                actor = self._replace(actor)
+                self._replace(actor)
                 if index is not None:
                     losses[index] += 1
                     if losses[index] == _ATTEMPTS:
                         raise outcome
                     waiting.append(index)
-            elif index is not None:
+                continue
+            self._idle.append(actor)
+            if index is not None:
                 left -= 1
                 yield outcome
-            if waiting:
-                index = waiting.pop()
-                self._awaited[actor.apply.remote(function, todo[index])] = (actor, index)
 
     def dismiss(self) -> None:
         """End the actors."""
@@ -125,6 +128,9 @@ class _Crew:
 
         for actor in self._actors:
             ray.kill(actor)
+
+    def _give(self, actor: Any, function: Any, todo: Sequence[Any], index: int) -> None:
+        self._awaited[actor.apply.remote(function, todo[index])] = (actor, index)
 
     def _next_outcome(self) -> tuple[Any, int | None, Any]:
         """Wait for any actor; return it, its task's index, and the result or its loss."""
@@ -146,9 +152,9 @@ class _Crew:
             msg = f"a verifier actor died: {error.message}"
             return actor, index, ActorLostError(msg, next_step=_FEWER)
 
-    def _replace(self, actor: Any) -> Any:
+    def _replace(self, actor: Any) -> None:
         self._actors.remove(actor)
-        return self._hire()
+        self._idle.append(self._hire())
 
     def _hire(self) -> Any:
         import ray

@@ -129,7 +129,8 @@ def _private_environment() -> dict[str, str]:
 def _init(**options: Any) -> None:
     import ray
 
-    logging.getLogger("ray").setLevel(logging.ERROR)
+    # What goes wrong comes back as an exception; Ray also logs it, at length.
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -2,8 +2,8 @@
 
 One placement group holds a bundle per rank and one for the commit actor, which is pinned to
 the driver's node: the signing key is a file there and never travels. When a rank dies all
-actors are replaced, because the other ranks may be waiting inside an exchange with it; all go
-back to the same kept state.
+ranks are replaced, because the others may be waiting inside an exchange with it; all go back
+to the same kept state. The commit actor stays as long as it lives.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from cluster.actors import CommitActor, StepSummary, TrainerActor
 from cluster.calls import get
 from cluster.collective import EXCHANGE_GROUP
 from cluster.config import COMMIT_CPUS, Job
-from cluster.errors import ClusterError, PlacementError
+from cluster.errors import ActorLostError, PlacementError
 from cluster.limits import thread_limits
 
 # A sliver of the resource that every Ray node has one of.
 _NODE_SHARE: Final = 0.001
-_CLOSE_TIMEOUT_S: Final = 10.0
 # A fresh worker process imports torch before it answers.
 _OPEN_TIMEOUT_S: Final = 300.0
 # Ray's annotations leave out options that it documents (concurrency groups).
@@ -76,20 +75,19 @@ class Team:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._dismiss()
+        self._dismiss_ranks()
+        if self._commit is not None:
+            ray.kill(self._commit)
         with contextlib.suppress(ray.exceptions.RayError):
             remove_placement_group(self._group)
 
     def assemble(self, resume_at: int) -> None:
-        """Make all actors anew and open the run before step `resume_at`."""
-        self._dismiss()
-        world = self._job.run.train.world
-        self._ranks = [self._trainer(rank) for rank in range(world)]
-        self._commit = self._actor(CommitActor, world, COMMIT_CPUS, 0.0, 1).remote(
-            self._job.run, str(self._folder), str(self._key)
-        )
+        """Make the ranks anew and open the run before step `resume_at`."""
+        self._dismiss_ranks()
+        self._ranks = [self._trainer(rank) for rank in range(self._job.run.train.world)]
         opened = [rank.open.remote(self._ranks, resume_at) for rank in self._ranks]
-        get([*opened, self._commit.open.remote()], _OPEN_TIMEOUT_S)
+        self._open_log()
+        get(opened, _OPEN_TIMEOUT_S)
 
     def queue_step(self) -> QueuedStep:
         """Queue the next step on every rank, and its commitment."""
@@ -142,15 +140,20 @@ class Team:
             )
         return group
 
-    def _dismiss(self) -> None:
+    def _open_log(self) -> None:
+        """Make sure that there is a commit actor and that it has the log open."""
         if self._commit is not None:
-            # A kill returns before the process is gone, and the log admits one writer.
-            with contextlib.suppress(ClusterError):
-                get(self._commit.close.remote(), _CLOSE_TIMEOUT_S)
-        for actor in [*self._ranks, self._commit]:
-            if actor is not None:
-                ray.kill(actor)
-        self._ranks, self._commit = [], None
+            with contextlib.suppress(ActorLostError):
+                get(self._commit.open.remote(), _OPEN_TIMEOUT_S)
+                return
+        actor = self._actor(CommitActor, self._job.run.train.world, COMMIT_CPUS, 0.0, 1)
+        self._commit = actor.remote(self._job.run, str(self._folder), str(self._key))
+        get(self._commit.open.remote(), _OPEN_TIMEOUT_S)
+
+    def _dismiss_ranks(self) -> None:
+        for actor in self._ranks:
+            ray.kill(actor)
+        self._ranks = []
 
 
 def _default_threads(world: int) -> int:

@@ -23,6 +23,7 @@ class Threads:
         self.sent = 0
 
     def send(self, peers: Iterable[int], slot: Slot, shard: Shard) -> None:
+        """Deliver at once, and count the bytes."""
         for peer in peers:
             self.sent += shard.nbytes
             self._mailboxes[peer].deliver(slot, self._rank, shard)

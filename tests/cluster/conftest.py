@@ -1,0 +1,43 @@
+"""One private Ray for all tests of this folder, and one run that was trained on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.config import ClusterConfig, Job
+from cluster.places import key_paths, new_key_pair
+from cluster.progress import Meter, SilentMeter
+from cluster.ray_session import RaySession, ray_session
+from cluster.train import TrainResult, train
+from tests.conftest import tiny_document
+from trainer.config import RunConfig
+
+
+@pytest.fixture(scope="session")
+def local_ray() -> Iterator[RaySession]:
+    """Give a private Ray with room for two ranks; sessions inside the tests join it."""
+    with ray_session("local", cpus=4) as session:
+        yield session
+
+
+def tiny_job(*, restarts: int = 0, **sections: dict[str, Any]) -> Job:
+    """Return the tiny run with some keys replaced, to be trained with one thread a rank."""
+    cluster = ClusterConfig(threads_per_rank=1, restarts=restarts)
+    return Job(run=RunConfig.from_document(tiny_document(**sections)), cluster=cluster)
+
+
+def train_in(folder: Path, job: Job, meter: Meter | None = None) -> TrainResult:
+    """Train a run in a folder that does not exist yet, with a fresh key beside it."""
+    private, public = key_paths(folder)
+    new_key_pair(private, public)
+    return train(job, folder, private, meter=meter or SilentMeter())
+
+
+@pytest.fixture(scope="session")
+def trained(local_ray: RaySession, tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
+    """Give a finished tiny run; tests only read it."""
+    return train_in(tmp_path_factory.mktemp("trained") / "run", tiny_job())
