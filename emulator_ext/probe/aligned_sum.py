@@ -30,8 +30,15 @@ from emulator_ext.probe.rounding import Rounding, bit_length, shift_right
 _NOWHERE: Final = -(1 << 20)  # an exponent below every other: zero terms do not count
 
 
-def evaluate(model: Model, instruction: Instruction, a: Bits, b: Bits, c: Bits) -> Bits:
-    """Return the model's result bits; a, b [n, K], c [n] -> [n]."""
+def evaluate(
+    model: Model, instruction: Instruction, a: Bits, b: Bits, c: Bits, floors: Ints | None = None
+) -> Bits:
+    """Return the model's result bits; a, b [n, K], c [n] -> [n].
+
+    floors [n], if given, replaces the model's zero exponent, one for each input.
+    """
+    if floors is None and model.zero_exponent is not None:
+        floors = np.full(len(c), model.zero_exponent, np.int64)
     accumulator = FORMATS[instruction.accumulator]
     terms = _products(model, instruction, a, b)
     carry_format = F32 if model.wide_carry else accumulator
@@ -43,7 +50,7 @@ def evaluate(model: Model, instruction: Instruction, a: Bits, b: Bits, c: Bits) 
         target = accumulator if last else carry_format
         carry_model = _as_f32(model) if model.wide_carry and not last else model
         incoming = _prepared(model, "c", current, carry)
-        carry = _step(carry_model, terms.pick(group), incoming, target)
+        carry = _step(carry_model, terms.pick(group), incoming, target, floors)
         current = target
     if joins:
         return carry
@@ -135,15 +142,15 @@ def _products(model: Model, instruction: Instruction, a: Bits, b: Bits) -> _Term
     )
 
 
-def _step(model: Model, terms: _Terms, c: Unpacked, target: Format) -> Bits:
+def _step(model: Model, terms: _Terms, c: Unpacked, target: Format, floors: Ints | None) -> Bits:
     """One group's exact sum of aligned terms and c, rounded once."""
     magnitude = np.concatenate([terms.magnitude, c.significand[:, None]], axis=1)
     exponent = np.concatenate([terms.exponent, c.exponent[:, None]], axis=1)
     lsb = np.concatenate([terms.lsb, c.lsb[:, None]], axis=1)
     negative = np.concatenate([terms.negative, c.negative[:, None]], axis=1)
     largest = np.where(magnitude > 0, exponent, _NOWHERE).max(axis=1)
-    if model.zero_exponent is not None:
-        largest = np.maximum(largest, model.zero_exponent)
+    if floors is not None:
+        largest = np.maximum(largest, floors)
     unit = largest - model.fraction_bits
     # A zero has whatever exponent its bits say; clip so that shifting it stays defined.
     shift = np.where(magnitude > 0, unit[:, None] - lsb, 0)

@@ -141,7 +141,7 @@ class Lab:
         wrong = {label: int((bits != observed).sum()) for label, bits in predicted.items()}
         decision = _decision(wrong, predicted)
         conclusion, status = _conclusion(finding, decision, wrong, len(cases))
-        value = decision.best if not decision.inert else "not observable"
+        value = decision.best if status != "inert" else "not observable"
         contradicts = not set(decision.survivors) & set(allowed)
         self.record(
             Experiment(
@@ -201,6 +201,8 @@ def _decision(wrong: Mapping[str, int], predicted: Mapping[str, Bits]) -> Decisi
 def _conclusion(
     finding: str, decision: Decision, wrong: Mapping[str, int], cases: int
 ) -> tuple[str, str]:
+    if cases == 0:
+        return f"{finding}: these formats cannot express an input that asks this", "inert"
     if not decision.survivors:
         count = wrong[decision.best]
         fault = (

@@ -1,7 +1,7 @@
 """Which products share an alignment, in which order, and where c comes in.
 
-The masking method of FPRev (Xie et al., "FPRev: Revealing floating-point accumulation
-orders") carried over to fused sums: +M at one place, -M at another, equal small terms
+The masking method of FPRev (Xie, Gao and Xue, "FPRev: Revealing the Order of Floating-Point
+Summation by Numerical Testing", 2024) carried over to fused sums: +M at one place, -M at another, equal small terms
 everywhere else. The small terms that meet M before it is cancelled are lost; counting the
 survivors gives, for every pair of places, the size of the smallest group that holds both.
 """

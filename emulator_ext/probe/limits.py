@@ -7,11 +7,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+import numpy as np
+
+from emulator_ext.probe.aligned_sum import evaluate
 from emulator_ext.probe.cases import ZERO, Accumulator, Case, Maker, Product, reachable, stack
 from emulator_ext.probe.experiment import Experiment, Finding, Lab
+from emulator_ext.probe.formats import Bits
 from emulator_ext.probe.grouping import C
 from emulator_ext.probe.model import Model, Place
-from emulator_ext.probe.predict import predict
 
 KEPT: Final = "kept"
 FLUSHED: Final = "flushed to zero"
@@ -101,11 +104,7 @@ def find_floor(lab: Lab, model: Model) -> Model:
     candidates = range(lab.make.normal_floor - 2, lab.make.top + 1)
     floors = [e for e in candidates if e >= _FLOOR_LIMIT]
     observed = lab.answers(cases)
-    inputs = stack(lab.instruction, cases)
-    wrong: dict[int, int] = {}
-    for floor in floors:
-        predicted = predict(replace(model, zero_exponent=floor), lab.instruction, *inputs)
-        wrong[floor] = int((predicted != observed).sum())
+    wrong = _refutations(lab, model, cases, floors, observed)
     survivors = [e for e in floors if wrong[e] == 0]
     value, status, zero = _floor_conclusion(survivors, floors, wrong)
     near = sorted(floors, key=lambda e: (abs(e - (zero if zero is not None else floors[0])), e))[:5]
@@ -129,6 +128,19 @@ def find_floor(lab: Lab, model: Model) -> Model:
         Finding(name="exponent floor e_zero", value=value, status=status, experiment=FLOOR_NAME),
     )
     return replace(model, zero_exponent=zero)
+
+
+def _refutations(
+    lab: Lab, model: Model, cases: list[Case], floors: list[int], observed: Bits
+) -> dict[int, int]:
+    """Return how many cases refute each floor; all floors are weighed in one evaluation."""
+    a, b, c = stack(lab.instruction, cases)
+    n = len(floors)
+    tiled = np.tile(a, (n, 1)), np.tile(b, (n, 1)), np.tile(c, n)
+    each = np.repeat(np.array(floors, np.int64), len(cases))
+    predicted = evaluate(model, lab.instruction, *tiled, floors=each).reshape(n, len(cases))
+    counts = (predicted != observed[None, :]).sum(axis=1)
+    return dict(zip(floors, counts.tolist(), strict=True))
 
 
 # Below this an f32 result cannot show a floor: its unit would be 2^-54 of the smallest f32.

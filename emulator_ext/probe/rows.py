@@ -18,7 +18,7 @@ from emulator_ext.architecture_file import (
 from emulator_ext.arithmetic import Numerics, numerics
 from emulator_ext.errors import UnsupportedError
 from emulator_ext.probe.errors import ProbeError
-from emulator_ext.probe.formats import FORMATS
+from emulator_ext.probe.formats import F64, FORMATS
 from emulator_ext.probe.model import FmaModel, IntegerModel, Model
 from emulator_ext.probe.rounding import Rounding
 from emulator_ext.probe.session import Characterisation
@@ -38,14 +38,20 @@ def row_of(found: Characterisation) -> ProbedInstruction:
             say so, or the emulator has no engine for it.
 
     """
+    instruction = found.instruction
+    if instruction.a != instruction.b:
+        msg = f"{instruction.label}: mixed operands follow the rows of both; probe each alone"
+        raise ProbeError(msg)
+    return _row(found)
+
+
+def _row(found: Characterisation) -> ProbedInstruction:
+    """Return the parameters; operands are those of a."""
     if not found.follows or found.check is None:
         reasons = ", ".join(found.contradictions) or "no order of addition found"
         msg = f"{found.device}: {found.instruction.label} is no machine of NUMERICS 1: {reasons}"
         raise ProbeError(msg)
     instruction = found.instruction
-    if instruction.a != instruction.b:
-        msg = f"{instruction.label}: mixed operands follow the rows of both; probe each alone"
-        raise ProbeError(msg)
     engine, F, L, e_zero, rounding = _parameters(found)
     return ProbedInstruction(
         instruction=instruction.kind,
@@ -67,6 +73,9 @@ def _parameters(found: Characterisation) -> tuple[str, int | None, int | None, i
     if isinstance(model, IntegerModel):
         return "integer", None, None, None, "exact"
     if isinstance(model, FmaModel):
+        if model.nan_bits != F64.nan_bits:
+            msg = f"{found.device}: the emulator's FP64 NaN is not 0x{model.nan_bits:x}"
+            raise ProbeError(msg)
         return "fma", None, None, None, "ieee_fma"
     if model is None:
         msg = f"{found.device}: no model"
@@ -88,7 +97,7 @@ def known_rows(found: Characterisation) -> tuple[str, ...]:
     shows fits any; a group that fills the instruction fits any that is as long or longer.
     """
     try:
-        row = row_of(found)
+        row = _row(found)
     except ProbeError:
         return ()
     return tuple(
