@@ -22,10 +22,11 @@ from transcript.log import LogReader
 from verifier.beacon import NO_BEACON, Beacon
 from verifier.challenge import Challenge, check_nonce, fresh_nonce
 from verifier.commitment import OpenedCommitment, open_commitment
-from verifier.conclusion import Conclusion, check_beacon
+from verifier.conclusion import PROOF_FILE, Conclusion, check_beacon
 from verifier.context import RunContext, open_context
 from verifier.cost import check_budget, step_macs
 from verifier.errors import OptionError
+from verifier.fraud import make_proof, provable
 from verifier.replay import ReplayTask, run_task
 from verifier.report import RESULT_FILE, write_report
 from verifier.report_data import to_json
@@ -176,7 +177,7 @@ class Audit:
             key: the verifier's.
 
         Returns:
-            OUT/audit-result.dsse.json.
+            OUT/audit-result.dsse.json. If a matrix product was false, OUT/fraud-proof.json too.
 
         Raises:
             OptionError: the reports are not those of the samples.
@@ -186,6 +187,7 @@ class Audit:
         ordered = sorted(reports, key=lambda report: report.step)
         if [report.step for report in ordered] != self.samples():
             raise OptionError("the step reports are not those of the challenged steps")
+        proof = self._proof(ordered)
         conclusion = Conclusion(
             context=self.context,
             commitment=self.commitment,
@@ -195,12 +197,15 @@ class Audit:
             structure=tuple(self._structure.checks),
             losses=tuple(self._structure.losses),
             reports=tuple(ordered),
+            proof=proof is not None,
         )
         data = to_json(conclusion.report_data(key.public))
         result = out / RESULT_FILE
         self._copy_statements(out)
         write_atomic(out / VERIFIER_KEY_FILE, key.public.pem().encode())
         write_atomic(out / REPORT_JSON, data)
+        if proof is not None:
+            write_atomic(out / PROOF_FILE, proof)
         write_atomic(result, conclusion.sign(key, data))
         write_report(out)
         return result
@@ -225,6 +230,15 @@ class Audit:
         answered = self._lines()
         missing = [step for step in self.samples() if step not in answered]
         return [StepReport(step=step, checks=(_no_leaf(step),)) for step in missing]
+
+    def _proof(self, reports: Iterable[StepReport]) -> bytes | None:
+        """Make a fraud proof of the first difference that can be proved, if there is one."""
+        for report in reports:
+            for difference in filter(provable, report.differences):
+                # a run that lacks a tree head, say, convicts nobody without the run itself
+                with suppress(TranscriptError):
+                    return make_proof(self.context.folder.root, report.step, difference)
+        return None
 
     def _copy_statements(self, out: Path) -> None:
         folder = self.context.folder

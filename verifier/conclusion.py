@@ -27,6 +27,7 @@ from verifier.sampling import random_draws
 from verifier.step_report import StepReport
 from verifier.verdict import Check, Overall, Verdict, match, overall
 
+PROOF_FILE = "fraud-proof.json"
 _MAX_TEXT = 1900
 
 # DESIGN: what no audit of this kind can show.
@@ -51,6 +52,7 @@ class Conclusion:
         structure: the checks over the whole run.
         losses: committed losses by step, as f32 bits.
         reports: of all challenged steps, ascending.
+        proof: whether there is a fraud proof beside the result.
 
     """
 
@@ -62,6 +64,7 @@ class Conclusion:
     structure: tuple[Check, ...]
     losses: tuple[str, ...]
     reports: tuple[StepReport, ...]
+    proof: bool
 
     @cached_property
     def created(self) -> str:
@@ -247,6 +250,7 @@ class Conclusion:
         again = f"--steps {len(self.reports)} --nonce {self.challenge.nonce.hex()}{given}"
         return (
             "bitwitness verify audit-result.dsse.json",
+            *((f"bitwitness verify {PROOF_FILE}",) if self.proof else ()),
             "jq -r .payload audit-result.dsse.json | base64 -d | jq -r .predicate.report",
             "sha256sum report.json",
             f"bitwitness audit RUN {again}",

@@ -121,8 +121,7 @@ def open_context(root: Path, trusted: tuple[PublicKey, ...] = ()) -> RunContext:
         registration, digest = _unverified(data, file)
         key = PublicKey.from_pem(registration.public_key.encode(), file=file)
         config = RunConfig.from_document(registration.config, name=f"{file}: config")
-        check_size(config)
-        graph = _graph(config)
+        graph = derived_graph(config)
         check_memory(config, graph)
     except StorageError:
         raise
@@ -181,14 +180,16 @@ def parameter_count(config: RunConfig) -> int:
     return sum(prod(spec.shape) for spec in parameter_specs(config.model))
 
 
+def derived_graph(config: RunConfig) -> StepGraph:
+    """Return the step graph of a stranger's configuration; BudgetError as `check_size`."""
+    check_size(config)
+    return _graph_of(canonical.dumps(config.document()))
+
+
 @lru_cache(maxsize=4)
 def _graph_of(document: bytes) -> StepGraph:
     config = canonical.loads(document, limit=len(document))
     return derive_graph(RunConfig.from_document(config))
-
-
-def _graph(config: RunConfig) -> StepGraph:
-    return _graph_of(canonical.dumps(config.document()))
 
 
 @lru_cache(maxsize=4)

@@ -3,12 +3,13 @@
 A fault of the run under audit is never an exception here; it is a `Check` with a verdict.
 
 VerifierError
-|-- OptionError   E_OPTION   an option of the audit is out of range or contradicts another
-|-- BeaconError   E_BEACON   the beacon is missing, too long or not what its form says
-|-- BudgetError   E_BUDGET   the registered run costs more to audit than the budget allows
-|-- RunError      E_RUN      there is no run here whose registration can be read
-|-- ResultError   E_RESULT   an audit result or its report data is malformed or of another run
-`-- UntrustedError E_UNTRUSTED a statement is not signed by the key it has to be signed by
+|-- OptionError     E_OPTION       an option of the audit is out of range or contradicts another
+|-- BeaconError     E_BEACON       the beacon is missing, too long or not what its form says
+|-- BudgetError     E_BUDGET       the registered run costs more to audit than the budget allows
+|-- RunError        E_RUN          there is no run here whose registration can be read
+|-- ResultError     E_RESULT       an audit result or its report data is malformed or of another run
+|-- UntrustedError  E_UNTRUSTED    a statement is not signed by the key it has to be signed by
+`-- ProofFileError  E_PROOF_FILE   a fraud proof is malformed, or proves nothing
 """
 
 from __future__ import annotations
@@ -70,6 +71,12 @@ class UntrustedError(VerifierError):
     """A statement is not signed by the key that it has to be signed by."""
 
     code = "E_UNTRUSTED"
+
+
+class ProofFileError(VerifierError):
+    """A fraud proof is malformed, or proves nothing."""
+
+    code = "E_PROOF_FILE"
 
 
 def one_line(text: str, limit: int = 400) -> str:

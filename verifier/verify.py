@@ -1,4 +1,4 @@
-"""Checking a signed statement offline: its signature, its type and its form.
+"""Checking a signed statement or a fraud proof offline: signatures, type, form, and the claim.
 
 Which key a statement has to be signed by is never taken from the statement's envelope. It is the
 key that the caller gives; or else, and then the result says so, the one that a registration
@@ -28,6 +28,7 @@ from transcript.statements import (
     open_statement,
 )
 from verifier.errors import ResultError, UntrustedError
+from verifier.fraud import MAX_PROOF_BYTES, PROOF_PREFIX, check_proof
 from verifier.report_data import MAX_REPORT_BYTES
 
 VERIFIER_KEY_FILE = "verifier.pub.pem"
@@ -40,12 +41,12 @@ class Verified:
 
     Attributes:
         file: where it was read.
-        kind: registration, commitment or audit-result.
-        digest: SHA-256 of the signed payload, hex.
-        key_id: the key that signed it.
+        kind: registration, commitment, audit-result or fraud-proof.
+        digest: SHA-256 of the signed payload, or of a fraud proof's file, hex.
+        key_id: the key that signed it; of a fraud proof, the trainer's.
         trusted: whether the caller gave that key.
         run_id: the run that it is about.
-        created: when its signer says it was made.
+        created: when its signer says it was made; empty for a fraud proof.
         facts: what it says, for people; of an audit result the verdict first.
 
     """
@@ -61,11 +62,12 @@ class Verified:
 
 
 def verify_file(path: Path, key: PublicKey | None = None, *, run: Path | None = None) -> Verified:
-    """Check one statement.
+    """Check one statement or fraud proof.
 
     Args:
-        path: a DSSE envelope of ours.
-        key: the key that must have signed it; see the module for what is used without.
+        path: a DSSE envelope of ours, or a fraud proof.
+        key: the key that must have signed it, for a fraud proof the trainer's; see the module
+            for what is used without.
         run: for an audit result, the run's folder that it must be about: its commitment and
             the files that it exported.
 
@@ -74,10 +76,13 @@ def verify_file(path: Path, key: PublicKey | None = None, *, run: Path | None = 
             by the key as what it is.
         UntrustedError: there is no key to check it with.
         ResultError: an audit result is about another run, other weights or another report.
+        ProofFileError: a fraud proof is malformed or proves nothing.
 
     """
     file = str(path)
-    data = read_bounded(path, ENVELOPE_LIMIT)
+    data = read_bounded(path, MAX_PROOF_BYTES)
+    if data.startswith(PROOF_PREFIX):
+        return _fraud(data, file, key)
     kind = _kind(data, file)
     if kind == Registration.PREDICATE:
         return _registration(open_registration(data, [key] if key else [], file=file), file, key)
@@ -219,5 +224,25 @@ def _result(signed: Signed[AuditResult], file: str, key: PublicKey | None) -> Ve
             "bound": f"at most {said.f_max} of the recorded steps bad, delta {said.delta}",
             "commitment": said.commitment,
             "report": said.report,
+        },
+    )
+
+
+def _fraud(data: bytes, file: str, key: PublicKey | None) -> Verified:
+    proved = check_proof(data, (key,) if key else (), file=file)
+    return Verified(
+        file=file,
+        kind="fraud-proof",
+        digest=hashlib.sha256(data).hexdigest(),
+        key_id=proved.key_id,
+        trusted=key is not None,
+        run_id=proved.run_id,
+        created="",
+        facts={
+            "proves": f"step {proved.step}, rank {proved.rank}: element {list(proved.index)} of "
+            f"{proved.value} was committed as {proved.committed_bits}, the product of the "
+            f"committed operands is {proved.recomputed_bits}",
+            "differing": f"{proved.differing} elements of this tile",
+            "registration": proved.registration,
         },
     )
