@@ -1,0 +1,172 @@
+"""What `gpu_check` compares: products, operators and leaves, on the device and on its CPU.
+
+Everything takes a runtime, so that the comparisons themselves run in the tests, on the host shim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import emulator_ext
+import trainer.ops  # noqa: F401  # defines torch.ops.bitwitness
+from trainer.kernels.device import Runtime
+from trainer.kernels.gemm import gemm
+from trainer.kernels.leaves import LeafHasher
+from trainer.kernels.operators import IMPLEMENTATIONS
+from transcript.layout import Layout
+from transcript.leaves import arena_root
+
+PROFILES: Final = ("heal", "bf16", "fp32")
+
+# M, N, K: odd edges, a long K, large tiles with edges, and many outputs.
+GEMM_SHAPES: Final = (
+    (1, 1, 1), (129, 257, 65), (64, 64, 4096), (1000, 1001, 1003), (5000, 5000, 40),
+)  # fmt: skip
+
+Shape = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What has been compared."""
+
+    outputs: int = 0
+    different: int = 0
+
+    def compare(self, name: str, ours: Tensor, theirs: Tensor) -> None:
+        """Count the outputs whose bits differ, and print a line."""
+        found, expected = _words(ours), _words(theirs)
+        if found.shape == expected.shape:
+            different = int((found != expected).sum())
+        else:
+            different = max(found.numel(), expected.numel())
+        self.outputs += expected.numel()
+        self.different += different
+        verdict = "equal" if different == 0 else f"{different:,} DIFFER"
+        print(f"  {name:44} {expected.numel():>12,} outputs  {verdict}", flush=True)
+
+
+def check_products(tally: Tally, rt: Runtime, arch: str, shapes: Sequence[Shape]) -> None:
+    """Compare every profile, tile and transposition with the emulator."""
+    rng = np.random.default_rng(0)
+    for profile in PROFILES:
+        for (m, n, k), case in ((s, c) for s in shapes for c in ("NN", "NT", "TN")):
+            a = _matrix(rng, m, k, transposed=case[0] == "T")
+            b = _matrix(rng, k, n, transposed=case[1] == "T")
+            expected = emulated(a, b, profile, arch)
+            for large in (False, True) if profile != "fp32" else (False,):
+                found = gemm(rt, a.to(rt.torch_device), b.to(rt.torch_device), profile, large=large)
+                size = " large tiles" if large else ""
+                tally.compare(f"gemm {profile} {case} {m} x {n} x {k}{size}", found, expected)
+        _check_heads(tally, rt, arch, profile, rng)
+
+
+def _check_heads(
+    tally: Tally, rt: Runtime, arch: str, profile: str, rng: np.random.Generator
+) -> None:
+    x = torch.from_numpy(rng.standard_normal((2, 50, 3, 16), np.float32))
+    q = x.to(rt.torch_device).permute(0, 2, 1, 3)
+    found = gemm(rt, q, q.transpose(-1, -2), profile)
+    host = x.permute(0, 2, 1, 3)
+    expected = emulated(host, host.transpose(-1, -2), profile, arch)
+    tally.compare(f"gemm {profile}, heads by strides", found, expected)
+
+
+def emulated(a: Tensor, b: Tensor, profile: str, arch: str) -> Tensor:
+    """Multiply host tensors by the emulator."""
+    return torch.from_numpy(emulator_ext.gemm(a.numpy(), b.numpy(), profile=profile, arch=arch))
+
+
+def check_operators(tally: Tally, rt: Runtime, rows: int) -> None:
+    """Compare every other pinned operator with the CPU's, on random operands of `rows` rows."""
+    for name, args in operator_cases(rows):
+        moved = [a.to(rt.torch_device) if isinstance(a, Tensor) else a for a in args]
+        found = IMPLEMENTATIONS[name](rt, *moved)
+        expected = getattr(torch.ops.bitwitness, name)(*args)
+        for i, (ours, theirs) in enumerate(zip(_tuple(found), _tuple(expected), strict=True)):
+            tally.compare(f"{name}, result {i}", ours, theirs)
+
+
+def check_leaves(tally: Tally, rt: Runtime, rows: int) -> None:
+    """Compare packing and the root of a layout with whole and edge tiles."""
+    layout = Layout.build(
+        [("a", "f32", (3, rows, 1003)), ("b", "i32", (50 * rows + 1,)), ("c", "f32", ())]
+    )
+    rng = np.random.default_rng(3)
+    dtypes: Mapping[str, Any] = {"f32": np.float32, "i32": np.int32}
+    arrays = {
+        e.name: np.asarray(rng.integers(0, 2**31, e.shape), np.int32).view(dtypes[e.dtype])
+        for e in layout.entries
+    }
+    hasher = LeafHasher(rt, layout)
+    buffer = hasher.new_buffer()
+    for name, array in arrays.items():
+        hasher.pack_into(buffer, name, torch.from_numpy(array).to(rt.torch_device))
+    packed = layout.pack(arrays)
+    tally.compare("leaf order", buffer, torch.from_numpy(packed))
+    roots = (hasher.root(buffer), arena_root(packed, layout))
+    ours, theirs = (torch.from_numpy(np.frombuffer(root, np.uint8).copy()) for root in roots)
+    tally.compare("root, in words", ours, theirs)
+
+
+def operator_cases(rows: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield each operator but the product with operands on the host; widths are odd."""
+    rng = np.random.default_rng(rows)
+
+    def normal(*shape: int, spread: float = 1.0) -> Tensor:
+        drawn = rng.standard_normal(shape, np.float32) * np.float32(spread)
+        return torch.from_numpy(np.asarray(drawn))
+
+    def index(size: int) -> Tensor:
+        return torch.from_numpy(rng.integers(0, size, rows, np.int32))
+
+    width, length, vocab, heads = 777, 300, 257, 1 + rows // 250
+    x, dy, weight = normal(rows, width), normal(rows, width), normal(width)
+    yield "rmsnorm", (x, weight, 1e-5)
+    rstd = torch.ops.bitwitness.rmsnorm(x, weight, 1e-5)[1]
+    yield "rmsnorm_backward", (dy, x, weight, rstd)
+    cos, sin = normal(length, 32), normal(length, 32)
+    for inverse in (False, True):
+        yield "rope", (normal(heads, length, 64), cos, sin, inverse)
+    scores = normal(heads, length, length, spread=6)
+    yield "causal_softmax", (scores, 0.125)
+    p = torch.ops.bitwitness.causal_softmax(scores, 0.125)
+    yield "causal_softmax_backward", (p, normal(*scores.shape), 0.125)
+    gate_up = normal(rows, 2 * width, spread=3)
+    yield "swiglu", (gate_up,)
+    yield "swiglu_backward", (dy, gate_up)
+    tokens = index(vocab)
+    yield "embedding", (tokens, normal(vocab, width))
+    yield "embedding_backward", (tokens, dy, vocab)
+    logits, targets = normal(rows, vocab, spread=5), index(vocab)
+    yield "cross_entropy", (logits, targets)
+    yield "cross_entropy_backward", (torch.tensor(0.37), logits, targets)
+    yield "sum_squares", (x.reshape(-1)[1:],)
+    yield "clip_coefficient", (torch.tensor(7.25), 1.0)
+    moments = (normal(rows, width), normal(rows, width).abs())
+    scalars = torch.tensor([1e-3, 1.5, 3.25])
+    yield "adamw", (x, dy, *moments, torch.tensor(0.5), scalars, 0.9, 0.95, 1e-8, 0.1)
+    yield "all_reduce", (weight, 1)
+
+
+def _words(tensor: Tensor) -> Tensor:
+    """See a tensor's bytes on the host as int32 [n]."""
+    return tensor.cpu().contiguous().view(-1).view(torch.int32)
+
+
+def _matrix(rng: np.random.Generator, rows: int, columns: int, *, transposed: bool) -> Tensor:
+    """Return normal numbers over many binades, laid out row by row or column by column."""
+    shape = (columns, rows) if transposed else (rows, columns)
+    scale = np.exp2(rng.integers(-12, 12, (shape[0], 1))).astype(np.float32)
+    x = torch.from_numpy(rng.standard_normal(shape, np.float32) * scale)
+    return x.T if transposed else x
+
+
+def _tuple(result: Any) -> tuple[Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
