@@ -22,19 +22,19 @@ from transcript.log import LogReader
 from verifier.beacon import NO_BEACON, Beacon
 from verifier.challenge import Challenge, check_nonce, fresh_nonce
 from verifier.commitment import OpenedCommitment, open_commitment
-from verifier.conclusion import PROOF_FILE, Conclusion, check_beacon
+from verifier.conclusion import Conclusion, check_beacon
 from verifier.context import RunContext, open_context
 from verifier.cost import check_budget, step_macs
 from verifier.errors import OptionError
+from verifier.files import PROOF_FILE, REPORT_JSON, RESULT_FILE, VERIFIER_KEY_FILE
 from verifier.fraud import make_proof, provable
 from verifier.replay import ReplayTask, run_task
-from verifier.report import RESULT_FILE, write_report
+from verifier.report import write_report
 from verifier.report_data import to_json
 from verifier.sampling import sample_steps
 from verifier.step_report import StepReport
 from verifier.structure import Structure, check_structure
 from verifier.verdict import Check, from_error
-from verifier.verify import REPORT_JSON, VERIFIER_KEY_FILE
 
 MAX_SAMPLES = 4096
 

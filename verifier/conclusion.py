@@ -22,12 +22,12 @@ from verifier.context import RunContext, parameter_count
 from verifier.cost import step_macs
 from verifier.errors import one_line
 from verifier.evidence import level
+from verifier.files import PROOF_FILE
 from verifier.report_data import FORMAT, Draw, ReportData, RunFacts, Signature
 from verifier.sampling import random_draws
 from verifier.step_report import StepReport
 from verifier.verdict import Check, Overall, Verdict, match, overall
 
-PROOF_FILE = "fraud-proof.json"
 _MAX_TEXT = 1900
 
 # DESIGN: what no audit of this kind can show.

@@ -30,13 +30,12 @@ from verifier.compare import FirstDifference
 from verifier.context import derived_graph, open_context
 from verifier.cost import GEMM
 from verifier.errors import ProofFileError
+from verifier.files import MAX_PROOF_BYTES
 from verifier.openings import Opening, checked_leaves, open_leaves
 from verifier.step_report import Difference
 from verifier.tile import Opened, Tile
 
 FORMAT: Final = "bitwitness/fraud-proof/v1"
-PROOF_PREFIX: Final = b'{"format":"bitwitness/fraud-proof/'
-MAX_PROOF_BYTES: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,15 +16,14 @@ import jinja2
 from transcript.files import read_bounded, write_atomic
 from verifier import bounds
 from verifier.chart import HEIGHT, SHAPES, WIDTH, loss_chart
-from verifier.report_data import MAX_REPORT_BYTES, ReportData, from_json
+from verifier.files import MAX_REPORT_BYTES, REPORT_HTML, REPORT_JSON, RESULT_FILE
+from verifier.report_data import ReportData, from_json
 from verifier.step_report import GRAVITY, StepReport
 from verifier.verdict import Check, Overall, Verdict
-from verifier.verify import REPORT_JSON, verify_file
+from verifier.verify import verify_file
 
 __all__ = ["REPORT_HTML", "REPORT_JSON", "RESULT_FILE", "render", "write_report"]
 
-RESULT_FILE = "audit-result.dsse.json"
-REPORT_HTML = "report.html"
 # A page that a mail takes; what is left out of it is in report.json.
 MAX_STEP_ROWS = 120
 MAX_CHECK_ROWS = 48

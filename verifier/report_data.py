@@ -18,7 +18,6 @@ from verifier.step_report import StepReport
 from verifier.verdict import Check, Overall, Verdict
 
 FORMAT: Final = "bitwitness/audit-report/v1"
-MAX_REPORT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

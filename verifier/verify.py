@@ -28,11 +28,13 @@ from transcript.statements import (
     open_statement,
 )
 from verifier.errors import ResultError, UntrustedError
-from verifier.fraud import MAX_PROOF_BYTES, PROOF_PREFIX, check_proof
-from verifier.report_data import MAX_REPORT_BYTES
-
-VERIFIER_KEY_FILE = "verifier.pub.pem"
-REPORT_JSON = "report.json"
+from verifier.files import (
+    MAX_PROOF_BYTES,
+    MAX_REPORT_BYTES,
+    PROOF_PREFIX,
+    REPORT_JSON,
+    VERIFIER_KEY_FILE,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +231,9 @@ def _result(signed: Signed[AuditResult], file: str, key: PublicKey | None) -> Ve
 
 
 def _fraud(data: bytes, file: str, key: PublicKey | None) -> Verified:
+    # Statements are checked without torch; a fraud proof needs the step graph.
+    from verifier.fraud import check_proof
+
     proved = check_proof(data, (key,) if key else (), file=file)
     return Verified(
         file=file,
