@@ -59,7 +59,7 @@ class Difference:
         place = f"element {list(self.index)} of {self.value}" if self.index else self.value
         return (
             f"Step {step}, {who}operator {self.op} (node {self.node}): {place} was committed as "
-            f"{self.committed_bits}, but computing it again from the committed "
+            f"{self.committed_bits}, but computing it again from "
             f"{_listed(self.reads)} gives {self.recomputed_bits}. "
             f"{self.differing:,} of {self.elements:,} elements of this value differ."
         )
