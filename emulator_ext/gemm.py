@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import _bitwitness_exact as exact
 import _bitwitness_mma as core
 import numpy as np
 import numpy.typing as npt
@@ -20,19 +21,18 @@ _PROFILES = {
     "bf16": core.Profile.bf16,
     "heal": core.Profile.heal,
 }
+_NAMES = (*_PROFILES, "exact")
 _WHERE = ("the left operand", "the right operand", "the product")
 
 
 def _arithmetic_of(profile: str, arch: str) -> core.Arithmetic:
-    if profile not in _PROFILES:
-        raise UnsupportedError(
-            f"profile {profile!r} is not built; there are {', '.join(_PROFILES)}"
-        )
+    if profile not in _NAMES:
+        raise UnsupportedError(f"profile {profile!r} is not built; there are {', '.join(_NAMES)}")
     if arch not in architectures():
         raise UnsupportedError(
             f"unknown architecture {arch!r}; known are {', '.join(architectures())}"
         )
-    if profile == "fp32":  # no tensor core: any row will do, none is read
+    if profile in {"fp32", "exact"}:  # the same on any: any row will do, none is read
         return numerics(arch, "f16").core()
     return numerics(arch, "bf16" if profile == "bf16" else "f16").core()
 
@@ -56,7 +56,7 @@ def gemm(
     threads: int | None = None,
     path: str | None = None,
 ) -> Array:
-    """Multiply by a profile: "heal", "bf16" or "fp32".
+    """Multiply by a profile: "heal", "bf16", "fp32" or "exact".
 
     a f32 [..., M, K], b f32 [..., K, N] with equal leading dimensions, any strides -> f32
     [..., M, N], C-contiguous. K = 0 gives zeros.
@@ -70,9 +70,11 @@ def gemm(
     if a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
         raise OperandError(f"gemm takes [..., M, K] and [..., K, N], got {a.shape} and {b.shape}")
     out = np.empty((*a.shape[:-1], b.shape[-1]), np.float32)
-    found = core.gemm(
-        _PROFILES[profile], a, b, out, arithmetic, select_path(path), thread_count(threads)
-    )
+    chosen, count = select_path(path), thread_count(threads)
+    if profile == "exact":
+        found = exact.gemm(a, b, out, chosen.value, count)
+    else:
+        found = core.gemm(_PROFILES[profile], a, b, out, arithmetic, chosen, count)
     if found is not None:
         _raise_nonfinite(profile, (a, b, out)[found[0]], found)
     return out

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from trainer.errors import ConfigError
 
 Architecture = Literal["volta", "turing", "ampere", "ada", "hopper", "blackwell", "rtx_blackwell"]
-Profile = Literal["heal", "bf16", "fp32"]
+Profile = Literal["heal", "bf16", "fp32", "exact"]
 
 # Sizes beyond these are refused before anything is derived from them: an auditor reads
 # configurations that a stranger wrote.
