@@ -213,7 +213,7 @@ def verify(
     \b
     Examples:
       bitwitness verify runs/demo/commitment.dsse.json --trust trainer.pub.pem
-      bitwitness verify runs/demo.audits/001/audit-result.dsse.json --run runs/demo
+      bitwitness verify runs/demo.audits/001/*.dsse.json --run runs/demo
     """
     from cluster.verify import verify_command
 

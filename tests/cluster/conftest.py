@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from trainer.config import RunConfig
 @pytest.fixture(scope="session")
 def local_ray() -> Iterator[RaySession]:
     """Give a private Ray with room for two ranks; sessions inside the tests join it."""
+    # Ray's default of 10 s would be this long in every test of a metric.
+    os.environ.setdefault("RAY_metrics_report_interval_ms", "1000")
     with ray_session("local", cpus=4) as session:
         yield session
 

@@ -95,11 +95,15 @@ def _wait_until_up(head: RayHead, log: Path) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         assert head.process.poll() is None, log.read_text()
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            connection = http.client.HTTPConnection(host, timeout=5)
+        connection = http.client.HTTPConnection(host, timeout=5)
+        with (
+            contextlib.suppress(OSError, http.client.HTTPException),
+            contextlib.closing(connection),
+        ):
             connection.request("GET", "/api/jobs/", headers=headers)
-            if connection.getresponse().status == 200:
-                return
+            with connection.getresponse() as answer:
+                if answer.status == 200:
+                    return
         time.sleep(0.2)
     raise AssertionError(f"no job API after {START_TIMEOUT_S} s\n{log.read_text()}")
 
