@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import groupby
 from typing import Final
 
@@ -112,14 +113,7 @@ class Maker:
             ProbeError: no pair of operands has that product.
 
         """
-        leading = exponent + abs(significand).bit_length() - 1
-        middle = (leading - self.a.emin + self.b.emin) // 2
-        b_exponent = min(max(middle, self.b.emin, leading - self.a.emax), self.b.emax)
-        if leading - b_exponent < self.a.emin:
-            b_exponent = max(self.b.tiny, min(b_exponent, leading - self.a.emin))
-        a_bits = self.a.encode(significand, exponent - b_exponent)
-        b_bits = self.b.encode(1, b_exponent)
-        return Product(a_bits=a_bits, b_bits=b_bits, text=value_text(significand, exponent))
+        return _product(self.a, self.b, significand, exponent)
 
     def pair(self, x: tuple[int, int], y: tuple[int, int]) -> Product:
         """Return the product of two values, each (significand, exponent), as given."""
@@ -151,6 +145,18 @@ class Maker:
             parts.append(self.product(sign * part, exponent + drop))
             rest -= part << drop
         return parts
+
+
+@lru_cache(maxsize=1 << 12)  # an experiment asks for the same few values at many places
+def _product(a: Format, b: Format, significand: int, exponent: int) -> Product:
+    leading = exponent + abs(significand).bit_length() - 1
+    middle = (leading - a.emin + b.emin) // 2
+    b_exponent = min(max(middle, b.emin, leading - a.emax), b.emax)
+    if leading - b_exponent < a.emin:
+        b_exponent = max(b.tiny, min(b_exponent, leading - a.emin))
+    a_bits = a.encode(significand, exponent - b_exponent)
+    b_bits = b.encode(1, b_exponent)
+    return Product(a_bits=a_bits, b_bits=b_bits, text=value_text(significand, exponent))
 
 
 def reachable(builders: Iterable[Callable[[], Case]]) -> list[Case]:

@@ -15,6 +15,7 @@ from emulator_ext.probe.model import AnyModel
 from emulator_ext.probe.predict import predict
 
 MAX_ROWS: Final = 8  # rows of an experiment that a report shows
+MAX_PLAIN_ROWS: Final = 4  # rows where no input refutes anything
 MAX_RIVALS: Final = 3  # hypotheses whose predictions a row lists
 
 
@@ -179,7 +180,10 @@ def _rows(
     wrong = {label: int((bits != observed).sum()) for label, bits in predicted.items()}
     labels = sorted(wrong, key=lambda label: wrong[label])[:MAX_RIVALS]
     table = np.stack([predicted[label] != observed for label in labels])
-    order = np.argsort(-table.sum(axis=0), kind="stable")[:MAX_ROWS]
+    telling = table.sum(axis=0)
+    order = np.argsort(-telling, kind="stable")
+    # Inputs that refute nothing are shown only where none does.
+    order = order[telling[order] > 0][:MAX_ROWS] if telling.any() else order[:MAX_PLAIN_ROWS]
     return tuple(
         Row(
             fed=cases[i].text,

@@ -1,9 +1,10 @@
 """Which products share an alignment, in which order, and where c comes in.
 
 The masking method of FPRev (Xie, Gao and Xue, "FPRev: Revealing the Order of Floating-Point
-Summation by Numerical Testing", 2024) carried over to fused sums: +M at one place, -M at another, equal small terms
-everywhere else. The small terms that meet M before it is cancelled are lost; counting the
-survivors gives, for every pair of places, the size of the smallest group that holds both.
+Summation by Numerical Testing", 2024) carried over to fused sums: +M at one place, -M at
+another, equal small terms everywhere else. The small terms that meet M before it is cancelled
+are lost; counting the survivors gives, for every pair of places, the size of the smallest
+group that holds both.
 """
 
 from __future__ import annotations
@@ -98,7 +99,10 @@ def _portions(make: Maker, i: int, j: int, k: int) -> list[tuple[int, ...]]:
 def _row(lab: Lab, i: int, j: int, part: tuple[int, ...], bits: int) -> Row:
     count = _survivors(lab.make, bits, len(part))
     read = "not a count" if count is None else f"{count} of {len(part)} survive"
-    where = f"{{{' '.join(_place(p) for p in part)}}}"
+    products = tuple(place for place in part if place != C)
+    where = ", ".join(
+        [*(["c"] if C in part else []), *([f"p{_ranges(products)}"] if products else [])]
+    )
     return Row(
         fed=f"+M at {_place(i)}, -M at {_place(j)}, s at {where}",
         predictions=(),

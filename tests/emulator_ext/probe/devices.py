@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ class Number:
     bits: int = 0
 
 
+@lru_cache(maxsize=1 << 16)
 def decode(name: str, bits: int) -> Number:
     exponent_bits, fraction_bits, dropped, has_infinity, _ = LAYOUTS[name]
     value = bits >> dropped
