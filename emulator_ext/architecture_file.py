@@ -23,9 +23,9 @@ FORMAT: Final = "bitwitness/architecture/v1"
 MAX_FILE_BYTES: Final = 1 << 16
 MAX_INSTRUCTIONS: Final = 64
 MAX_CHECKS: Final = 1 << 53
-# What the C++ core's 64-bit sums are proved for.
+# What the C++ core's kernels are built and tested for.
 MAX_FRACTION_BITS: Final = 25
-MAX_GROUP: Final = 32
+GROUPS: Final = (4, 8, 16, 32)
 
 _ACCUMULATORS: Final = {
     "f16": ("f32", "f16"),
@@ -233,7 +233,7 @@ def _architecture(document: Any, where: str) -> ProbedArchitecture:
 _BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "k": (1, 64),
     "F": (1, MAX_FRACTION_BITS),
-    "L": (1, MAX_GROUP),
+    "L": (GROUPS[0], GROUPS[-1]),
     "e_zero": (-512, 128),
     "checks": (1, MAX_CHECKS),
     "seed": (0, MAX_CHECKS),
@@ -273,6 +273,8 @@ def _engine_fits(row: dict[str, Any], where: str) -> None:
     _require(half == (row["accumulator"] == "f16"), where, "rounding and accumulator differ")
     given = [row[key] is not None for key in ("F", "L")]
     _require(all(given) if narrow else not any(given), where, "F and L do not fit the engine")
+    powers = ", ".join(map(str, GROUPS))
+    _require(row["L"] is None or row["L"] in GROUPS, where, f"L must be one of {powers}")
     _require(narrow or row["e_zero"] is None, where, "e_zero does not fit the engine")
 
 

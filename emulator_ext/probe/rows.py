@@ -9,8 +9,8 @@ from typing import Final
 
 from emulator_ext import isa
 from emulator_ext.architecture_file import (
+    GROUPS,
     MAX_FRACTION_BITS,
-    MAX_GROUP,
     ProbedArchitecture,
     ProbedInstruction,
     write_architecture,
@@ -83,7 +83,7 @@ def _parameters(found: Characterisation) -> tuple[str, int | None, int | None, i
     accumulator = FORMATS[found.instruction.accumulator].name
     rounding = _RESULTS[accumulator, model.significant_bits, model.rounding]
     F, L = model.fraction_bits, len(model.groups[0])
-    if F > MAX_FRACTION_BITS or L > MAX_GROUP:
+    if F > MAX_FRACTION_BITS or L not in GROUPS:
         msg = f"{found.instruction.label}: the emulator has no F = {F}, L = {L}"
         raise ProbeError(msg)
     engine = "chain" if model.c_joins == "first" else "fp8_through_f16"

@@ -127,7 +127,12 @@ def test_an_odd_width_gives_the_same_bits_on_every_path(tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     a = (rng.standard_normal((16, 96)) * 2.0 ** rng.integers(-6, 6, (16, 96))).astype(np.float16)
     b = rng.standard_normal((96, 16)).astype(np.float16)
-    whole = emulator_ext.matmul(a, b, arch="odd_widths").view(np.uint32)
+    for path in emulator_ext.paths():
+        whole = emulator_ext.matmul(a, b, arch="odd_widths", path=path).view(np.uint32)
+        _same_as_chains(whole, a, b)
+
+
+def _same_as_chains(whole: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
     flat_a, flat_b = np.repeat(a, 16, axis=0), np.tile(b.T, (16, 1))
     single = emulator_ext.dot(flat_a, flat_b, arch="odd_widths").view(np.uint32)
     np.testing.assert_array_equal(whole.ravel(), single)
@@ -194,7 +199,8 @@ CHANGES: dict[str, tuple[list[object], object, str]] = {
     "F": (["instructions", 0, "F"], 26, "F must be an integer from 1 to 25"),
     "F true": (["instructions", 0, "F"], "true", "F must be an integer"),
     "F null": (["instructions", 0, "F"], None, "F and L do not fit"),
-    "L": (["instructions", 0, "L"], 0, "L must be an integer from 1 to 32"),
+    "L": (["instructions", 0, "L"], 0, "L must be an integer from 4 to 32"),
+    "L odd": (["instructions", 0, "L"], 12, "L must be one of 4, 8, 16, 32"),
     "L huge": (["instructions", 0, "L"], 1 << 40, "L must be an integer"),
     "K": (["instructions", 0, "k"], 65, "k must be an integer from 1 to 64"),
     "e_zero": (["instructions", 0, "e_zero"], 1000, "e_zero must be an integer"),

@@ -197,6 +197,14 @@ def test_new_parameters_are_no_known_architecture(changes: dict[str, int]) -> No
     assert (row.L, row.e_zero) == (changes.get("L", 16), changes.get("e_zero", -133))
 
 
+def test_a_group_that_no_kernel_has_is_not_saved() -> None:
+    """A device that follows the contract with L = 2 is described, and refused as a row."""
+    found = run(_hopper(BF16, L=2), checks=70)
+    assert found.follows
+    with pytest.raises(ProbeError, match="the emulator has no F = 25, L = 2"):
+        row_of(found)
+
+
 def test_the_random_check_notices_what_no_experiment_asks() -> None:
     """A device that errs where no designed input looks is caught with its first inputs."""
     inner = _hopper()
