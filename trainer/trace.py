@@ -70,7 +70,7 @@ class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in
     """Records each dispatched operator against the storages it reads and writes."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
         self._values: list[Value] = []
         self._nodes: list[Node] = []
         self._by_storage: dict[int, int] = {}
