@@ -9,6 +9,7 @@ namespace {
 
 // floor(magnitude * 2^shift) for any shift.
 std::uint64_t shifted(std::uint64_t magnitude, int shift) {
+    if (magnitude == 0) return 0;  // of any exponent: a zero does not enter emax
     if (shift >= 0) return magnitude << shift;
     return shift > -64 ? magnitude >> -shift : 0U;
 }

@@ -1,0 +1,13 @@
+// Takes the place of src/mma_kernels_avx512.cpp in the test that links it.
+#include "mma_avx512_emulation.hpp"
+#include "mma_kernel_table.hpp"
+#include "mma_ops_avx512.hpp"
+
+namespace bitwitness {
+
+const Kernels* avx512_kernels() {
+    static constexpr Kernels table = make_kernels<Avx512>();
+    return &table;
+}
+
+}  // namespace bitwitness
