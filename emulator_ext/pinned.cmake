@@ -19,6 +19,7 @@ bitwitness_pinned_rows(bitwitness_pinned_rows_base kRowsBase base)
 bitwitness_pinned_rows(bitwitness_pinned_rows_avx2 kRowsAvx2 avx2 -mavx2 -mfma)
 
 add_library(bitwitness_pinned_core STATIC
+  src/pinned_int16.cpp
   src/pinned_operators.cpp
   src/pinned_rows_choice.cpp
   src/pinned_vectors.cpp
@@ -34,14 +35,15 @@ if(BITWITNESS_PYTHON)
       OUTPUT_STRIP_TRAILING_WHITESPACE OUTPUT_VARIABLE nanobind_ROOT COMMAND_ERROR_IS_FATAL ANY)
     find_package(nanobind CONFIG REQUIRED)
   endif()
-  nanobind_add_module(_bitwitness_pinned NB_STATIC src/pinned_module.cpp)
+  nanobind_add_module(_bitwitness_pinned NB_STATIC
+    src/pinned_module.cpp src/pinned_int16_module.cpp)
   target_link_libraries(_bitwitness_pinned PRIVATE bitwitness_pinned_core)
   install(TARGETS _bitwitness_pinned LIBRARY DESTINATION .)
 endif()
 
 if(BITWITNESS_TESTS)
   enable_testing()
-  foreach(name pinned_scalar_test pinned_operators_test)
+  foreach(name pinned_scalar_test pinned_operators_test pinned_int16_test)
     add_executable(${name} tests/${name}.cpp)
     target_link_libraries(${name} PRIVATE bitwitness_pinned_core)
     add_test(NAME ${name} COMMAND ${name})

@@ -26,6 +26,7 @@ from emulator_ext.paths import thread_count
 
 __all__ = [
     "adamw",
+    "argmax",
     "causal_softmax",
     "causal_softmax_backward",
     "check_finite",
@@ -36,8 +37,13 @@ __all__ = [
     "embedding_backward",
     "erf",
     "exp2",
+    "int16_dequantise",
+    "int16_mix",
+    "int16_quantise",
+    "int16_scores",
     "log2",
     "philox",
+    "prefix_softmax",
     "rmsnorm",
     "rmsnorm_backward",
     "rope",
@@ -52,10 +58,15 @@ __all__ = [
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
+# INT16 vectors: int16 values by their bits, and one power-of-two scale a vector.
+U16 = NDArray[np.uint16]
+U8 = NDArray[np.uint8]
 
 _FLOAT = np.dtype(np.float32)
 _INT = np.dtype(np.int32)
 _WORD = np.dtype(np.uint32)
+_CODE = np.dtype(np.uint16)
+_SCALE = np.dtype(np.uint8)
 
 # A Philox stream's block index has 32 bits, and a block four words.
 _MAX_WORDS = 1 << 34
@@ -79,7 +90,24 @@ def _scalar(shape: tuple[int, ...] = ()) -> F32:
     return np.empty(shape, _FLOAT)
 
 
-def _stack(op: str, name: str, x: F32) -> F32:
+def _rows(op: str, x: NDArray[Any]) -> NDArray[Any]:
+    """View [..., K] as [N, K]."""
+    if x.ndim < 1 or x.size == 0:
+        msg = f"{op}: an operand has shape {x.shape}, expected [..., K] with no extent 0"
+        raise OperandError(msg)
+    return x.reshape(-1, x.shape[-1])
+
+
+def _int16(op: str, codes: Any, scales: Any) -> tuple[U16, U8]:
+    """Check INT16 vectors: one scale a vector."""
+    codes, scales = _checked(op, "codes", codes, _CODE), _checked(op, "scales", scales, _SCALE)
+    if codes.ndim < 1 or scales.shape != codes.shape[:-1]:
+        msg = f"{op}: codes {codes.shape} and scales {scales.shape} do not fit"
+        raise OperandError(msg)
+    return codes, scales
+
+
+def _stack(op: str, name: str, x: NDArray[Any]) -> NDArray[Any]:
     """View [..., A, B] as [N, A, B]."""
     if x.ndim < 2 or x.size == 0:
         msg = f"{op}: {name} has shape {x.shape}, expected [..., A, B] with no extent 0"
@@ -138,6 +166,82 @@ def causal_softmax_backward(p: F32, dp: F32, scale: float, *, threads: int | Non
         _stack(op, "p", p), _stack(op, "dp", dp), scale, dscores, thread_count(threads)
     )
     return dscores
+
+
+def prefix_softmax(scores: F32, live: int, scale: float, *, threads: int | None = None) -> F32:
+    """Return softmax(scores * scale) over the first `live` entries of each row of [..., T].
+
+    The other entries are 0 in the result and are never read.
+    """
+    (scores,) = _f32("prefix_softmax", scores=scores)
+    p = np.empty_like(scores)
+    _core.prefix_softmax(_rows("prefix_softmax", scores), live, scale, p, thread_count(threads))
+    return p
+
+
+def int16_quantise(x: F32, *, threads: int | None = None) -> tuple[U16, U8]:
+    """Return x [..., K] as INT16 vectors: codes uint16 [..., K] and scales uint8 [...].
+
+    A code is an int16 q by its bits, |q| <= 32767, and stands for q * 2^(scale - 127).
+    """
+    (x,) = _f32("int16_quantise", x=x)
+    rows = _rows("int16_quantise", x)
+    codes, scales = np.empty(rows.shape, _CODE), np.empty(len(rows), _SCALE)
+    _core.int16_quantise(rows, codes, scales, thread_count(threads))
+    return codes.reshape(x.shape), scales.reshape(x.shape[:-1])
+
+
+def int16_dequantise(codes: U16, scales: U8, *, threads: int | None = None) -> F32:
+    """Return the f32 values [..., K] that codes [..., K] and scales [...] stand for, exactly."""
+    codes, scales = _int16("int16_dequantise", codes, scales)
+    rows = _rows("int16_dequantise", codes)
+    x = _scalar(rows.shape)
+    _core.int16_dequantise(rows, scales.reshape(-1), x, thread_count(threads))
+    check_finite(x, "int16_dequantise", threads=threads)
+    return x.reshape(codes.shape)
+
+
+def int16_scores(q: F32, k: U16, k_scale: U8, *, threads: int | None = None) -> F32:
+    """Return the dot products of rows: q [..., M, K], k [..., N, K] -> [..., M, N].
+
+    q is f32 and quantised first; k and k_scale [..., N] are what `int16_quantise` returns.
+    The integer sums are exact, and each score is rounded once. K is at most 1024.
+    """
+    (q,) = _f32("int16_scores", q=q)
+    k, k_scale = _int16("int16_scores", k, k_scale)
+    left, right = _stack("int16_scores", "q", q), _stack("int16_scores", "k", k)
+    scores = _scalar((*q.shape[:-1], k.shape[-2]))
+    scales = k_scale.reshape(right.shape[:2])
+    out = scores.reshape(*left.shape[:2], -1)
+    _core.int16_scores(left, right, scales, out, thread_count(threads))
+    return scores
+
+
+def int16_mix(p: F32, v: U16, v_scale: U8, *, threads: int | None = None) -> F32:
+    """Return p v: p f32 [..., M, N], v [..., N, K] with v_scale [..., N] -> [..., M, K].
+
+    The scales of v are folded into p, whose rows are then quantised; the integer sums are
+    exact, and each result is rounded once.
+    """
+    (p,) = _f32("int16_mix", p=p)
+    v, v_scale = _int16("int16_mix", v, v_scale)
+    left, right = _stack("int16_mix", "p", p), _stack("int16_mix", "v", v)
+    mixed = _scalar((*p.shape[:-1], v.shape[-1]))
+    scales = v_scale.reshape(right.shape[:2])
+    out = mixed.reshape(*left.shape[:2], -1)
+    _core.int16_mix(left, right, scales, out, thread_count(threads))
+    return mixed
+
+
+def argmax(x: F32, *, threads: int | None = None) -> I32:
+    """Return the lowest index of the largest entry of each row of x [R, V]: int32 [R].
+
+    Entries compare as integer keys, so -0 lies below +0.
+    """
+    (x,) = _f32("argmax", x=x)
+    index = np.empty(x.shape[:1], _INT)
+    _core.argmax(x, index, thread_count(threads))
+    return index
 
 
 def swiglu(gate_up: F32, *, threads: int | None = None) -> F32:
