@@ -16,7 +16,7 @@ from torch import Tensor
 import trainer.ops  # registers torch.ops.bitwitness
 from trainer.errors import GraphError
 from trainer.graph import F32, Argument, Node, Ref, StepGraph, Value
-from trainer.trace import BIT_SAFE
+from trainer.trace import BIT_SAFE, DTYPES
 
 Sink = Callable[[Value, Tensor], Tensor]
 
@@ -96,7 +96,7 @@ def _callable(op: str) -> Callable[..., Any]:
     if op in BIT_SAFE:
         return BIT_SAFE[op]
     namespace, _, name = op.partition("::")
-    if namespace == "bitwitness" and name in trainer.ops.PINNED:
+    if namespace == "bitwitness" and name in trainer.ops.PINNED | trainer.ops.EMULATED_ONLY:
         packet = getattr(torch.ops.bitwitness, name)
         return packet.default  # type: ignore[no-any-return]  # torch.ops is untyped
     msg = f"operator {op} is outside the pinned set and the bit-safe list"
@@ -109,7 +109,7 @@ def _bind(graph: StepGraph, named: Mapping[str, Tensor]) -> dict[int, Tensor]:
         if value.kind == "computed":
             continue
         tensor = named.get(value.name)
-        dtype = torch.float32 if value.dtype == "f32" else torch.int32
+        dtype = DTYPES[value.dtype]
         if tensor is None or tuple(tensor.shape) != value.shape or tensor.dtype != dtype:
             found = "nothing" if tensor is None else f"{tensor.dtype} {tuple(tensor.shape)}"
             msg = f"input {value.name}: expected {value.dtype} {value.shape}, got {found}"

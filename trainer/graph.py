@@ -22,6 +22,7 @@ from transcript.layout import Layout
 FORMAT = "bitwitness/step-graph/v1"
 
 Kind = Literal["state", "batch", "constant", "scalars", "computed"]
+DType = Literal["f32", "i32", "u16", "u8"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class Value:
 
     id: int
     name: str
-    dtype: Literal["f32", "i32"]
+    dtype: DType
     shape: tuple[int, ...]
     kind: Kind
 

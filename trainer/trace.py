@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from trainer.config import RunConfig
 from trainer.constants import SCALAR_NAMES, step_constants
 from trainer.errors import GraphError
-from trainer.graph import F32, Argument, Kind, Node, Ref, StepGraph, Value
+from trainer.graph import F32, Argument, DType, Kind, Node, Ref, StepGraph, Value
 from trainer.step import batch_shapes, state_shapes, training_step
 
 _aten = torch.ops.aten
@@ -44,7 +44,22 @@ BIT_SAFE: Mapping[str, Callable[..., Tensor]] = {
     "aten::clone": torch.clone,
 }
 
-_DTYPES = {torch.float32: "f32", torch.int32: "i32"}
+DTYPES: Mapping[DType, torch.dtype] = {
+    "f32": torch.float32,
+    "i32": torch.int32,
+    "u16": torch.uint16,
+    "u8": torch.uint8,
+}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+# Operators whose f32 operands and results the arena holds: all products that attention and
+# projections are made of.
+PRODUCTS = frozenset({"bitwitness::gemm", "bitwitness::int16_scores", "bitwitness::int16_mix"})
+
+Tensors = Mapping[str, Tensor]
+Declared = Mapping[str, tuple[DType, Sequence[int]]]
+# Takes state, batch, constants and scalars by name; returns the state after and the metrics.
+Step = Callable[[Tensors, Tensors, Tensors, Tensors], tuple[Tensors, Tensors]]
 
 
 def derive_graph(config: RunConfig) -> StepGraph:
@@ -54,16 +69,45 @@ def derive_graph(config: RunConfig) -> StepGraph:
         GraphError: the step uses an operator outside the pinned and the bit-safe set.
 
     """
+    constants = step_constants(config.model, config.train.world)
+    return trace_step(
+        lambda state, batch, fixed, scalars: training_step(
+            config, state, batch, fixed, scalars["scalars"]
+        ),
+        state={name: ("f32", shape) for name, shape in state_shapes(config).items()},
+        batch={name: ("i32", shape) for name, shape in batch_shapes(config).items()},
+        constants={name: ("f32", array.shape) for name, array in constants.items()},
+        scalars={"scalars": ("f32", (len(SCALAR_NAMES),))},
+        world=config.train.world,
+    )
+
+
+def trace_step(
+    step: Step,
+    *,
+    state: Declared,
+    batch: Declared,
+    constants: Declared,
+    scalars: Declared,
+    world: int = 1,
+) -> StepGraph:
+    """Return the graph of any step over inputs of given dtypes and shapes.
+
+    Raises:
+        GraphError: the step uses an operator outside the pinned and the bit-safe set.
+
+    """
     with FakeTensorMode():
         tracer = _Tracer()
-        state = tracer.inputs("state", state_shapes(config), torch.float32)
-        batch = tracer.inputs("batch", batch_shapes(config), torch.int32)
-        shapes = {n: a.shape for n, a in step_constants(config.model, config.train.world).items()}
-        constants = tracer.inputs("constant", shapes, torch.float32)
-        scalars = tracer.inputs("scalars", {"scalars": (len(SCALAR_NAMES),)}, torch.float32)
+        inputs = [
+            tracer.inputs("state", state),
+            tracer.inputs("batch", batch),
+            tracer.inputs("constant", constants),
+            tracer.inputs("scalars", scalars),
+        ]
         with tracer:
-            after, metrics = training_step(config, state, batch, constants, scalars["scalars"])
-        return tracer.finish(list(after.values()), metrics, config.train.world)
+            after, metrics = step(*inputs)
+        return tracer.finish(list(after.values()), metrics, world)
 
 
 class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in torch
@@ -77,11 +121,12 @@ class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in
         # Keeps storages alive: a freed one could lend its address to another value.
         self._alive: list[Tensor] = []
 
-    def inputs(
-        self, kind: Kind, shapes: Mapping[str, Sequence[int]], dtype: torch.dtype
-    ) -> dict[str, Tensor]:
+    def inputs(self, kind: Kind, declared: Declared) -> dict[str, Tensor]:
         """Declare inputs of one kind as fake tensors."""
-        tensors = {name: torch.empty(tuple(shape), dtype=dtype) for name, shape in shapes.items()}
+        tensors = {
+            name: torch.empty(tuple(shape), dtype=DTYPES[dtype])
+            for name, (dtype, shape) in declared.items()
+        }
         for name, tensor in tensors.items():
             self._declare(tensor, name, kind)
         return tensors
@@ -91,13 +136,14 @@ class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in
     ) -> StepGraph:
         """Close the trace: choose what the arena holds and return the graph."""
         named = {name: self._whole(tensor) for name, tensor in metrics.items()}
+        after = tuple(self._whole(tensor) for tensor in state_after)
         shapes = _gemm_shapes(self._values, self._nodes)
         return StepGraph(
             values=tuple(replace(v, shape=shapes.get(v.id, v.shape)) for v in self._values),
             nodes=tuple(self._nodes),
-            state_after=tuple(self._whole(tensor) for tensor in state_after),
+            state_after=after,
             metrics=named,
-            committed=_committed(self._values, self._nodes, named, world),
+            committed=_committed(self._values, self._nodes, {*after}, named, world),
         )
 
     def __torch_dispatch__(
@@ -137,7 +183,7 @@ class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in
             Value(
                 id=len(self._values),
                 name=name,
-                dtype=_DTYPES[tensor.dtype],  # type: ignore[arg-type]  # keys are the literals
+                dtype=_NAMES[tensor.dtype],
                 shape=tuple(tensor.shape),
                 kind=kind,
             )
@@ -212,18 +258,24 @@ def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _committed(
-    values: Sequence[Value], nodes: Sequence[Node], metrics: Mapping[str, int], world: int
+    values: Sequence[Value],
+    nodes: Sequence[Node],
+    after: set[int],
+    metrics: Mapping[str, int],
+    world: int,
 ) -> tuple[int, ...]:
-    """Choose the arena's values: what a GEMM reads (unless an input), then what it writes.
+    """Choose the arena's values: what a product reads (unless an input), then what it writes.
 
-    A reduction over ranks is treated like a GEMM: with more than one rank each rank's
-    addend is an operand, so that the tree can be replayed.
+    A reduction over ranks is treated like a product: with more than one rank each rank's
+    addend is an operand, so that the tree can be replayed. What the root of the state after
+    binds already has no second place in the arena.
     """
-    gemms = [node for node in nodes if node.op == "bitwitness::gemm"]
+    products = [node for node in nodes if node.op in PRODUCTS]
     reductions = [node for node in nodes if node.op == "bitwitness::all_reduce"]
-    outputs = [out for node in gemms for out in node.outputs]
-    readers = gemms + (reductions if world > 1 else [])
+    outputs = [out for node in products for out in node.outputs]
+    readers = products + (reductions if world > 1 else [])
     operands = [ref.value for node in readers for ref in node.refs()]
-    computed = [v for v in operands if values[v].kind == "computed" and v not in set(outputs)]
+    elsewhere = {*outputs, *after}
+    computed = [v for v in operands if values[v].kind == "computed" and v not in elsewhere]
     reduced = [out for node in reductions for out in node.outputs]
     return tuple(dict.fromkeys([*computed, *outputs, *reduced, *metrics.values()]))

@@ -13,24 +13,30 @@ All raise `emulator_ext.errors.OperandError` for a dtype or shape they cannot ta
 
 from trainer.ops import collective, threads
 from trainer.ops.attention import causal_softmax, causal_softmax_backward, rope
+from trainer.ops.decode import cache_write, greedy, prefix_softmax, token_at
 from trainer.ops.ends import (
     cross_entropy,
     cross_entropy_backward,
     embedding,
     embedding_backward,
 )
+from trainer.ops.int16 import int16_mix, int16_quantise, int16_scores
 from trainer.ops.matmul import gemm
 from trainer.ops.registry import registered
 from trainer.ops.rows import rmsnorm, rmsnorm_backward, swiglu, swiglu_backward
 from trainer.ops.update import adamw, all_reduce, clip_coefficient, sum_squares
 
-# The names of the pinned set, without the namespace.
+# The names of the pinned set, without the namespace: what training is made of, and what
+# generation needs besides, for which there are no CUDA kernels.
 PINNED = registered()
+EMULATED_ONLY = registered(emulated_only=True)
 
 __all__ = [
+    "EMULATED_ONLY",
     "PINNED",
     "adamw",
     "all_reduce",
+    "cache_write",
     "causal_softmax",
     "causal_softmax_backward",
     "clip_coefficient",
@@ -40,6 +46,11 @@ __all__ = [
     "embedding",
     "embedding_backward",
     "gemm",
+    "greedy",
+    "int16_mix",
+    "int16_quantise",
+    "int16_scores",
+    "prefix_softmax",
     "rmsnorm",
     "rmsnorm_backward",
     "rope",
@@ -47,4 +58,5 @@ __all__ = [
     "swiglu",
     "swiglu_backward",
     "threads",
+    "token_at",
 ]

@@ -34,6 +34,18 @@ def i32(op: str, tensor: Tensor) -> NDArray[np.int32]:
     return _array(tensor)
 
 
+def int16(op: str, codes: Tensor, scales: Tensor) -> tuple[NDArray[np.uint16], NDArray[np.uint8]]:
+    """View INT16 vectors as arrays: codes uint16 and scales uint8.
+
+    Raises:
+        OperandError: another dtype.
+
+    """
+    require(op, torch.uint16, codes)
+    require(op, torch.uint8, scales)
+    return _array(codes), _array(scales)
+
+
 def require(op: str, dtype: torch.dtype, *tensors: Tensor) -> None:
     """Raise `OperandError` unless all tensors have the dtype; works on fake tensors."""
     for tensor in tensors:
