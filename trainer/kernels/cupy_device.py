@@ -44,6 +44,7 @@ class CupyDevice:
         self._device = torch.device("cuda", index)
         self._kernels: dict[str, Any] = {}
         self._modules: dict[Path, Any] = {}
+        self._shared: dict[str, int] = {}
         self._streams: dict[int, Any] = {}
         # CuPy may read a cubin again whenever it loads a kernel of it.
         self._folder = tempfile.TemporaryDirectory(prefix="bitwitness-kernels-")
@@ -60,8 +61,8 @@ class CupyDevice:
         function = self._kernels.get(kernel)
         if function is None:
             function = self._kernels[kernel] = self._load(kernel)
-        if shared > DEFAULT_SHARED:
-            function.max_dynamic_shared_size_bytes = shared
+        if shared > self._shared.get(kernel, DEFAULT_SHARED):
+            function.max_dynamic_shared_size_bytes = self._shared[kernel] = shared
         with self._cupy.cuda.Device(self._device.index), self._stream():
             function(grid, (block, 1, 1), tuple(arguments), shared_mem=shared)
 

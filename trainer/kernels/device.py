@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from emulator_ext import NonFiniteError, OperandError
+from trainer.kernels.errors import KernelError
 
 Scalar = np.int32 | np.int64 | np.uint32 | np.uint64 | np.float32
 Grid = tuple[int, int, int]
@@ -61,9 +62,16 @@ class Runtime:
         *arguments: Tensor | Scalar,
         shared: int = 0,
     ) -> None:
-        """Enqueue a kernel; tensors are passed as pointers. An empty grid launches nothing."""
+        """Enqueue a kernel; tensors are passed as pointers. An empty grid launches nothing.
+
+        Raises:
+            KernelError: the grid is larger than CUDA allows in its second or third dimension.
+
+        """
         if 0 in grid:
             return
+        if max(grid[1:]) > MAX_GRID_YZ:
+            raise KernelError(f"{kernel}: operands are too large, they need a grid of {grid}")
         scalars = [np.uint64(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments]
         self.device.launch(kernel, grid, block, scalars, shared)
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.kernels.device import MAX_GRID_YZ, Runtime, Scalar
+from trainer.kernels.device import Runtime, Scalar
 from trainer.kernels.errors import KernelError
 
 BLOCK_K: Final = 32  # kBlockK of fragments.cuh
@@ -25,6 +25,8 @@ PACK_THREADS: Final = 256
 MAXIMA_SLICE: Final = 512  # K of one block of row_maxima: enough blocks for one tall matrix
 FP32_TILE: Final = 64
 FP32_THREADS: Final = 256
+
+MAX_K: Final = 1 << 30  # k_padded is an int
 
 # Below this many large tiles most of a GPU would idle, and small tiles make more blocks.
 LARGE_TILES: Final = 96
@@ -138,8 +140,8 @@ def _require_shapes(a: Tensor, b: Tensor, profile: str) -> None:
     shapes = f"[..., M, K] and [..., K, N], got {list(a.shape)} and {list(b.shape)}"
     if a.ndim < 2 or b.ndim < 2 or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
         raise KernelError(f"gemm {profile}: takes {shapes}")
-    if a.shape[:-2].numel() > MAX_GRID_YZ or a.shape[-1] >= 1 << 30:
-        raise KernelError(f"gemm {profile}: at most {MAX_GRID_YZ} products, K below 2^30: {shapes}")
+    if a.shape[-1] > MAX_K:
+        raise KernelError(f"gemm {profile}: K is at most {MAX_K}: {shapes}")
 
 
 def _prefers_large(left: Operand, right: Operand, profile: str, *, large: bool | None) -> bool:

@@ -14,7 +14,7 @@ import emulator_ext
 from emulator_ext import NonFiniteError
 from tests.trainer.kernels.conftest import GuardedRuntime
 from trainer.kernels.errors import KernelError
-from trainer.kernels.gemm import TILES, gemm
+from trainer.kernels.gemm import TILES, Operand, gemm
 
 OnHost = Callable[..., GuardedRuntime]
 
@@ -133,6 +133,20 @@ def test_heal_takes_every_magnitude(on_host: OnHost) -> None:
     require_equal(rt, gemm(rt, left, right, "heal"), emulated(left, right, "heal"))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_row_maxima_are_exact(on_host: OnHost, seed: int) -> None:
+    """Every row's largest magnitude is found, in whatever tile or slice of K it lies."""
+    rt, x = on_host(seed=seed), random(33, 700, seed=seed)
+    operand = Operand.of(x)
+    amax = rt.zeros(1, 64, dtype=torch.int32)
+    sizes = (np.int64(64), np.int64(320))
+    grid = (2 * 3, 1, 1)  # row tiles times slices
+    rt.launch("row_maxima", grid, 256, *operand.arguments(), amax, *sizes, *rt.fault("maxima"))
+    assert torch.equal(amax[0, :33], x.abs().amax(1).view(torch.int32))
+    assert not amax[0, 33:].any()
+    rt.require_margins()
+
+
 def test_fp32_keeps_a_negative_zero(on_host: OnHost) -> None:
     """A chain that underflows to -0 stays -0: K is not padded with zero products."""
     tiny = torch.full((1, 1), 2.0**-120)
@@ -195,6 +209,9 @@ def test_what_no_kernel_takes_is_refused_by_name(on_host: OnHost) -> None:
         gemm(rt, a.double(), a, "heal")
     with pytest.raises(KernelError, match=r"got \[2, 2\] and \[3, 2\]"):
         gemm(rt, a, torch.ones(3, 2), "heal")
+    many = torch.ones(1, 1).expand(70_000, 1, 1)
+    with pytest.raises(KernelError, match="too large"):
+        gemm(rt, many, many, "bf16")
 
 
 def test_large_products_use_large_tiles(on_host: OnHost) -> None:

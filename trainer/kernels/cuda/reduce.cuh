@@ -11,11 +11,10 @@ using bitwitness::mul_rn;
 
 __device__ __forceinline__ int lane_number() { return static_cast<int>(threadIdx.x); }
 
-// Lanes fold 128, 64, ... 1 apart; every thread returns the total. All threads must call it,
-// and may call it again with the same shared memory.
+// Lanes fold 128, 64, ... 1 apart; every thread returns the total. All threads must call it, and
+// the shared memory must not be used again: a slow thread may still be about to read the total.
 __device__ __forceinline__ float fold(float lane, float (&lanes)[kLanes]) {
     const int t = lane_number();
-    __syncthreads();  // the last call's total has been read
     lanes[t] = lane;
     __syncthreads();
     for (int apart = kLanes / 2; apart >= 32; apart /= 2) {
@@ -42,13 +41,13 @@ __device__ __forceinline__ float tree(i64 n, float (&lanes)[kLanes], Term term) 
     return fold(lane, lanes);
 }
 
-// The largest of key(0) ... key(n - 1), n > 0; the order of comparison has no effect.
+// The largest of key(0) ... key(n - 1), n > 0; the order of comparison has no effect. On shared
+// memory as for fold.
 template <class Key>
 __device__ __forceinline__ i32 largest_key(i64 n, i32 (&keys)[kLanes], Key key) {
     const int t = lane_number();
     i32 largest = -0x7fffffff - 1;
     for (i64 i = t; i < n; i += kLanes) largest = max(largest, key(i));
-    __syncthreads();
     keys[t] = largest;
     __syncthreads();
     for (int apart = kLanes / 2; apart >= 1; apart /= 2) {

@@ -1,0 +1,1 @@
+"""Benchmarks on a GPU: products, the step and hashing, each beside a named peer in one run."""
