@@ -7,7 +7,7 @@ SOURCES := $(shell git ls-files 'emulator_ext/*.cpp' 'emulator_ext/*.h' 'emulato
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: install demo test check format bench soak docs clean
+.PHONY: install demo test cpp-test sanitize soak check format bench gpu-check clean
 
 install: $(STAMP)
 
@@ -15,14 +15,34 @@ $(STAMP): pyproject.toml $(SOURCES)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'scikit-build-core>=0.11' 'nanobind>=2.4' 'cmake>=3.24' ninja
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[dev]'
+	CMAKE_GENERATOR=Ninja $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[dev]'
 	touch $@
 
 demo: install
 	$(BIN)/python -m cluster.demo
 
-test: install
+test: install cpp-test sanitize
 	$(BIN)/python -m pytest
+
+# The C++ core builds and tests without Python.
+cpp-test: install
+	$(BIN)/cmake -S emulator_ext -B build/cpp -G Ninja -DBITWITNESS_PYTHON=OFF -DBITWITNESS_TESTS=ON >/dev/null
+	$(BIN)/cmake --build build/cpp
+	$(BIN)/ctest --test-dir build/cpp --output-on-failure
+
+# The same tests under AddressSanitizer and UndefinedBehaviorSanitizer.
+sanitize: install
+	$(BIN)/cmake -S emulator_ext -B build/sanitize -G Ninja -DBITWITNESS_PYTHON=OFF -DBITWITNESS_TESTS=ON -DBITWITNESS_SANITIZE=ON >/dev/null
+	$(BIN)/cmake --build build/sanitize
+	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
+
+# At least 10^8 element results against MMA-Sim; logs its count and seed. Hours.
+soak: install
+	$(BIN)/python -m tests.emulator_ext.mma_soak
+
+# On a machine with a GPU: every kernel against the CPU, a training run, and its roots.
+gpu-check:
+	python3 -m trainer.kernels.gpu_check
 
 check: install
 	$(BIN)/ruff check .
