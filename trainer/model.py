@@ -9,7 +9,7 @@ width, V vocabulary; N is B*T, and a trailing 2 or 3 is a stack of that many.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,6 +19,8 @@ from trainer import ops
 from trainer.config import ModelConfig, NumericsConfig
 
 Parameters = Mapping[str, Tensor]
+# From normalised activations f32 [N, D] and a layer's number to what attention adds, [N, D].
+Attention = Callable[[Tensor, int], Tensor]
 T = TypeVar("T")
 
 
@@ -76,25 +78,33 @@ class Transformer:
 
     def logits(self, parameters: Parameters, constants: Parameters, tokens_BT: Tensor) -> Tensor:
         """Return the unnormalised next-byte scores, f32 [B*T, V]."""
-        batch, time = tokens_BT.shape
-        x_ND = ops.embedding(tokens_BT.reshape(-1), parameters["embedding"])
+        shape = (tokens_BT.shape[0], tokens_BT.shape[1])
+
+        def attend(h_ND: Tensor, layer: int) -> Tensor:
+            return self._attention(h_ND, parameters, constants, layer, shape)
+
+        return self.stack(parameters, tokens_BT.reshape(-1), attend)
+
+    def stack(self, parameters: Parameters, tokens_N: Tensor, attend: Attention) -> Tensor:
+        """Return the logits, f32 [N, V], with some way of attending inside each layer."""
+        x_ND = ops.embedding(tokens_N, parameters["embedding"])
         for i in range(self.model.layers):
-            h_ND = self._norm(x_ND, parameters[f"layer{i}.attention_norm"])
-            x_ND = x_ND + self._attention(h_ND, parameters, constants, i, (batch, time))
+            x_ND = x_ND + attend(self._norm(x_ND, parameters[f"layer{i}.attention_norm"]), i)
             h_ND = self._norm(x_ND, parameters[f"layer{i}.mlp_norm"])
             x_ND = x_ND + self._mlp(h_ND, parameters, i)
         h_ND = self._norm(x_ND, parameters["final_norm"])
-        return self._matmul(h_ND, parameters["head"])
+        return self.matmul(h_ND, parameters["head"])
 
-    def _matmul(self, a: Tensor, b: Tensor) -> Tensor:
+    def matmul(self, a: Tensor, b: Tensor) -> Tensor:
+        """Multiply by the run's profile on its architecture."""
         return ops.gemm(a, b, self.numerics.profile, self.numerics.arch)
 
     def _norm(self, x_ND: Tensor, weight_D: Tensor) -> Tensor:
         return ops.rmsnorm(x_ND, weight_D, float(self.model.norm_eps))[0]
 
     def _mlp(self, h_ND: Tensor, parameters: Parameters, layer: int) -> Tensor:
-        gate_up_N2F = self._matmul(h_ND, parameters[f"layer{layer}.gate_up"])
-        return self._matmul(ops.swiglu(gate_up_N2F), parameters[f"layer{layer}.down"])
+        gate_up_N2F = self.matmul(h_ND, parameters[f"layer{layer}.gate_up"])
+        return self.matmul(ops.swiglu(gate_up_N2F), parameters[f"layer{layer}.down"])
 
     def _attention(
         self,
@@ -107,17 +117,17 @@ class Transformer:
         batch, time = batch_time
         heads, size = self.model.heads, self.model.head_size
         cos, sin = constants["rope_cos"], constants["rope_sin"]
-        qkv_N3D = self._matmul(h_ND, parameters[f"layer{layer}.qkv"])
+        qkv_N3D = self.matmul(h_ND, parameters[f"layer{layer}.qkv"])
         qkv_BHTK = [
             part.permute(0, 2, 1, 3) for part in qkv_N3D.view(batch, time, 3, heads, size).unbind(2)
         ]
         q_BHTK = ops.rope(qkv_BHTK[0], cos, sin, inverse=False)
         k_BHTK = ops.rope(qkv_BHTK[1], cos, sin, inverse=False)
-        scores_BHTT = self._matmul(q_BHTK, k_BHTK.transpose(-1, -2))
+        scores_BHTT = self.matmul(q_BHTK, k_BHTK.transpose(-1, -2))
         p_BHTT = ops.causal_softmax(scores_BHTT, size**-0.5)
-        o_BHTK = self._matmul(p_BHTT, qkv_BHTK[2])
+        o_BHTK = self.matmul(p_BHTT, qkv_BHTK[2])
         o_ND = o_BHTK.permute(0, 2, 1, 3).reshape(batch * time, heads * size)
-        return self._matmul(o_ND, parameters[f"layer{layer}.attention_out"])
+        return self.matmul(o_ND, parameters[f"layer{layer}.attention_out"])
 
 
 def as_parameters(state: Mapping[str, T]) -> dict[str, T]:
