@@ -11,9 +11,10 @@ add_library(bitwitness_exact STATIC
 target_link_libraries(bitwitness_exact PUBLIC bitwitness_mma)
 # Only these files may hold wide instructions; they are entered after a cpuid check. rint must
 # raise no inexact flag and set no errno, or its loops are not vectorised; no value changes.
-set(bitwitness_exact_512 "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mfma")
+set(bitwitness_exact_loops "-fno-math-errno;-fno-trapping-math")
 # GCC 12 takes the deliberately undefined operand inside its own AVX-512 header for a bug.
-set(bitwitness_exact_loops "-fno-math-errno;-fno-trapping-math;-Wno-maybe-uninitialized")
+set(bitwitness_exact_512
+  "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mfma;-Wno-uninitialized;-Wno-maybe-uninitialized")
 set_source_files_properties(src/exact_kernels_avx2.cpp PROPERTIES COMPILE_OPTIONS
   "-mavx2;-mfma;${bitwitness_exact_loops}")
 set_source_files_properties(src/exact_kernels_avx512.cpp PROPERTIES COMPILE_OPTIONS

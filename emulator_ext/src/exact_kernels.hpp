@@ -1,7 +1,7 @@
 // What a vector instruction set offers to the exact profile.
 //
 // Packed operands hold pairs of int16 digits, k even in the low half:
-//   left   [strip][block][pair][row of the strip][digit]
+//   left   [strip][block][row of the strip][digit][pair]
 //   right  [panel][block][pair][digit][column of the panel]
 #pragma once
 
@@ -37,14 +37,14 @@ struct Kernels {
     int lanes;
     // Entry r - 1 computes the first r rows of a strip.
     void (*const* tile)(const TileCall&);
-    // kBlock finite f32 bit patterns of one row, multiplied by both factors, to `out`: pair p
-    // and digit d at p * strip_rows * kDigits + d.
+    // kBlock finite f32 bit patterns of one row, multiplied by both factors: [digit][pair].
     void (*split_left)(const std::uint32_t* raw, Factors factors, std::int32_t* out);
-    // The same for a panel's block: raw [kBlock][lanes], one pair of factors per column.
+    // A panel's block: raw [kBlock][lanes], one pair of factors per column.
     void (*split_right)(const std::uint32_t* raw, const float* first, const float* second,
                         std::int32_t* out);
-    std::uint32_t (*greatest)(const std::uint32_t* raw);                        // of kBlock
-    void (*greatest_of_columns)(const std::uint32_t* raw, std::uint32_t* out);  // [lanes]
+    // Greatest magnitude of kBlock bit patterns, or of each column of [kBlock][lanes].
+    std::uint32_t (*greatest)(const std::uint32_t* raw);
+    void (*greatest_of_columns)(const std::uint32_t* raw, std::uint32_t* out);
 };
 
 // Null for Path::scalar.

@@ -9,6 +9,7 @@ namespace {
 struct Avx2 {
     static constexpr int lanes = 8;
     static constexpr int strip_rows = 3;  // 9 sums, 3 columns, 2 operands: 14 of 16 registers
+    static constexpr bool in_registers = true;
     using Floats = __m256;
     using Ints = __m256i;
 
@@ -21,6 +22,9 @@ struct Avx2 {
 
     static Ints fill(std::int32_t x) { return _mm256_set1_epi32(x); }
     static Ints broadcast(const std::int32_t* p) { return _mm256_set1_epi32(*p); }
+    static void store_ints(std::int32_t* p, Ints x) {
+        _mm256_store_si256(reinterpret_cast<__m256i*>(p), x);
+    }
     static Ints load_ints(const std::int32_t* p) {
         return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
     }
@@ -29,6 +33,7 @@ struct Avx2 {
         return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
     }
     static Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+    static Ints bit_and(Ints a, Ints b) { return _mm256_and_si256(a, b); }
     static Ints subtract(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
     static Ints min(Ints a, Ints b) { return _mm256_min_epi32(a, b); }
     static Ints max(Ints a, Ints b) { return _mm256_max_epi32(a, b); }

@@ -10,6 +10,7 @@ namespace {
 struct Avx512Base {
     static constexpr int lanes = 16;
     static constexpr int strip_rows = 8;  // 24 sums, 3 columns, 2 operands: 29 of 32 registers
+    static constexpr bool in_registers = true;  // false in an emulation
     using Floats = __m512;
     using Ints = __m512i;
 
@@ -22,8 +23,10 @@ struct Avx512Base {
 
     static Ints fill(std::int32_t x) { return _mm512_set1_epi32(x); }
     static Ints broadcast(const std::int32_t* p) { return _mm512_set1_epi32(*p); }
+    static void store_ints(std::int32_t* p, Ints x) { _mm512_store_si512(p, x); }
     static Ints load_ints(const std::int32_t* p) { return _mm512_load_si512(p); }
     static Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+    static Ints bit_and(Ints a, Ints b) { return _mm512_and_si512(a, b); }
     static Ints subtract(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
     static Ints min(Ints a, Ints b) { return _mm512_min_epi32(a, b); }
     static Ints max(Ints a, Ints b) { return _mm512_max_epi32(a, b); }

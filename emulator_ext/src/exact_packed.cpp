@@ -58,8 +58,9 @@ void Packed::pack_strips(std::int64_t first, std::int64_t count, std::int64_t bl
     for (std::int64_t strip = 0; strip < count; ++strip) {
         const std::uint32_t* lines = raw + strip * width_ * kBlock;
         std::uint32_t greatest[kMaxWidth];
-        for (std::int64_t i = 0; i < width_; ++i)
+        for (std::int64_t i = 0; i < width_; ++i) {
             greatest[i] = kernels_.greatest(lines + i * kBlock);
+        }
         const std::int64_t at = index(first + strip, block);
         if (!note(at, greatest)) {
             finite_ = false;
@@ -68,7 +69,7 @@ void Packed::pack_strips(std::int64_t first, std::int64_t count, std::int64_t bl
         std::int32_t* out = digits_.get() + at * width_ * kPairs * kDigits;
         for (std::int64_t i = 0; i < width_; ++i) {
             kernels_.split_left(lines + i * kBlock, factors_of(exponents_[at * width_ + i]),
-                                out + i * kDigits);
+                                out + i * kDigits * kPairs);
         }
     }
 }
@@ -76,7 +77,7 @@ void Packed::pack_strips(std::int64_t first, std::int64_t count, std::int64_t bl
 void Packed::pack_panel(std::int64_t panel, std::int64_t block) {
     alignas(kAlignment) std::uint32_t raw[kBlock * kMaxWidth];
     gather(operand_, {block * kBlock, kBlock, panel * width_, width_}, raw);
-    std::uint32_t greatest[kMaxWidth];
+    alignas(kAlignment) std::uint32_t greatest[kMaxWidth];
     kernels_.greatest_of_columns(raw, greatest);
     const std::int64_t at = index(panel, block);
     if (!note(at, greatest)) {
