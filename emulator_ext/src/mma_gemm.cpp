@@ -9,6 +9,7 @@
 #include "mma_heal.hpp"
 #include "mma_kernels.hpp"
 #include "mma_pack.hpp"
+#include "mma_threads.hpp"
 
 namespace bitwitness {
 namespace {
@@ -158,9 +159,12 @@ std::optional<NonFinite> compute(const GemmCall& call, std::int64_t index, int t
 std::optional<NonFinite> gemm(const GemmCall& call) {
     const auto batch = std::ssize(call.left_offsets);
     std::vector<std::optional<NonFinite>> found(static_cast<std::size_t>(batch));
-    const bool outer = batch >= call.threads;  // else the threads work inside one product
-    const int inner = outer ? 1 : call.threads;
-    parallel_for(outer ? call.threads : 1, batch, [&](std::int64_t i) {
+    const int threads =
+        useful_threads(call.threads, batch * call.left.rows, call.right.cols, call.left.cols);
+    const bool outer = batch >= threads;  // else the threads work inside one product
+    const int inner =
+        outer ? 1 : useful_threads(threads, call.left.rows, call.right.cols, call.left.cols);
+    parallel_for(outer ? threads : 1, batch, [&](std::int64_t i) {
         found[static_cast<std::size_t>(i)] = compute(call, i, inner);
     });
     for (const auto& f : found) {

@@ -112,13 +112,22 @@ struct Sums {
     }
 };
 
+// Where results go. `transposed`: the operands come as B^T and A^T, whose product has the
+// same bits, because products commute and chains keep their order along K.
+struct Output {
+    float* d;
+    std::int64_t row_stride;
+    std::int64_t col_stride;
+    bool transposed;
+};
+
 class Product {
   public:
-    Product(const Operand& left, const Operand& right, float* d, const Arithmetic& arithmetic,
-            const Kernels& kernels)
+    Product(const Operand& left, const Operand& right, const Output& out,
+            const Arithmetic& arithmetic, const Kernels& kernels)
         : left_operand_(left),
           right_operand_(right),
-          d_(d),
+          out_(out),
           arithmetic_(arithmetic),
           kernels_(kernels),
           pre_(arithmetic.fraction_bits - kGrowth - 1),
@@ -160,6 +169,14 @@ class Product {
                         {}});
     }
 
+    // chain(hiA, loB), continued by chain(loA, hiB), whichever side A is on.
+    void correct(std::int64_t panel, std::int64_t first, std::int64_t rows, std::int64_t k,
+                 float* out) const {
+        if (out_.transposed) chain(left_.low, right_.high, panel, first, rows, k, out);
+        chain(left_.high, right_.low, panel, first, rows, k, out);
+        if (!out_.transposed) chain(left_.low, right_.high, panel, first, rows, k, out);
+    }
+
     void tile(std::int64_t panel, std::int64_t first, std::int64_t rows) const {
         const Sums sums(rows * kernels_.panel_width);
         for (std::int64_t k = 0; k < depth_; k += kBlock) {
@@ -167,8 +184,7 @@ class Product {
             {
                 const RoundTowardZero mode;
                 chain(left_.high, right_.high, panel, first, rows, k, sums.main_part.get());
-                chain(left_.high, right_.low, panel, first, rows, k, sums.correction_part.get());
-                chain(left_.low, right_.high, panel, first, rows, k, sums.correction_part.get());
+                correct(panel, first, rows, k, sums.correction_part.get());
             }
             sums.fold();
         }
@@ -182,17 +198,18 @@ class Product {
         const int* columns = right_.exponents.data() + panel * width;
         for (std::int64_t i = 0; i < rows; ++i) {
             const int row = left_.exponents[static_cast<std::size_t>(first + i)] + unscale;
-            float* d = d_ + (first + i) * right_operand_.cols + panel * width;
+            float* d = out_.d + (first + i) * out_.row_stride + panel * width * out_.col_stride;
             for (std::int64_t j = 0; j < cols; ++j) {
                 const std::int64_t at = i * width + j;
-                d[j] = combine(sums.main[at], sums.correction[at], row + columns[j]);
+                d[j * out_.col_stride] =
+                    combine(sums.main[at], sums.correction[at], row + columns[j]);
             }
         }
     }
 
     const Operand left_operand_;
     const Operand right_operand_;
-    float* d_;
+    const Output out_;
     const Arithmetic arithmetic_;
     const Kernels& kernels_;
     int pre_;
@@ -206,7 +223,19 @@ class Product {
 
 void fast_gemm(const MatrixView<const float>& left, const MatrixView<const float>& right, float* d,
                const Arithmetic& arithmetic, const Kernels& kernels, int threads) {
-    Product(operand_of(left), operand_of(right), d, arithmetic, kernels).run(threads);
+    // Columns are padded to whole panels: a narrow product is cheaper on its side.
+    const std::int64_t width = kernels.panel_width;
+    const bool transposed =
+        right.cols * round_up(left.rows, width) < left.rows * round_up(right.cols, width);
+    if (transposed) {
+        const Output out{d, 1, right.cols, true};
+        Product(operand_of(right.transposed()), operand_of(left.transposed()), out, arithmetic,
+                kernels)
+            .run(threads);
+    } else {
+        const Output out{d, right.cols, 1, false};
+        Product(operand_of(left), operand_of(right), out, arithmetic, kernels).run(threads);
+    }
 }
 
 }  // namespace bitwitness::heal

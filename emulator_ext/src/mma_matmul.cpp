@@ -12,6 +12,7 @@
 #include "mma_pack.hpp"
 #include "mma_plan.hpp"
 #include "mma_reference.hpp"
+#include "mma_threads.hpp"
 
 namespace bitwitness {
 namespace {
@@ -173,6 +174,8 @@ Plan plan_of(const MatmulCall& call) {
               .kernels = nullptr,
               .half = call.arithmetic.rounding == Rounding::rne_f16,
               .padded_depth = round_up(call.left.cols, call.arithmetic.group),
+              .row_stride = call.right.cols,
+              .col_stride = 1,
               .growth = growth_of(call),
               .pre = 0};
     plan.pre = call.arithmetic.fraction_bits - plan.growth - 1;
@@ -180,9 +183,23 @@ Plan plan_of(const MatmulCall& call) {
     return plan;
 }
 
-RegionCounts matmul(const MatmulCall& call) {
-    const Plan plan = plan_of(call);
-    return plan.kernels != nullptr ? vector_matmul(plan) : reference_matmul(plan);
+RegionCounts matmul(const MatmulCall& requested) {
+    MatmulCall call = requested;
+    call.threads = useful_threads(call.threads, call.left.rows, call.right.cols, call.left.cols);
+    Plan plan = plan_of(call);
+    if (plan.kernels == nullptr) return reference_matmul(plan);
+    // Columns are padded to whole panels: a narrow product is cheaper on its side. Its bits are
+    // the same, because products commute and chains keep their order along K.
+    const std::int64_t width = plan.kernels->panel_width;
+    const std::int64_t rows = call.left.rows;
+    const std::int64_t cols = call.right.cols;
+    if (cols * round_up(rows, width) < rows * round_up(cols, width)) {
+        call.left = requested.right.transposed();
+        call.right = requested.left.transposed();
+        plan.row_stride = 1;
+        plan.col_stride = cols;
+    }
+    return vector_matmul(plan);
 }
 
 }  // namespace bitwitness
