@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 import emulator_ext
-from emulator_ext import UnsupportedError
+from emulator_ext import UnsupportedError, isa
 from tests.emulator_ext.mma_model import bits_of
 
 INF, NAN = np.inf, np.nan
@@ -186,3 +188,23 @@ def test_the_table_carries_its_evidence():
         assert emulator_ext.numerics(*row).evidence == "modelled"
     assert emulator_ext.numerics("blackwell", "f16", "f32", "tcgen05").evidence == "modelled"
     assert emulator_ext.numerics("hopper", "e4m3").engine == "fp8_through_f16"
+
+
+def test_the_documented_table_is_the_code_s():
+    """Every row of docs/formats/numerics-table.md is what numerics() answers, and none lacks."""
+    lines = (Path(__file__).parents[2] / "docs/formats/numerics-table.md").read_text().splitlines()
+    first = lines.index(next(line for line in lines if line.startswith("| volta")))
+    documented = []
+    for line in lines[first:]:
+        if not line.startswith("|"):
+            break
+        documented.append(line.strip("| ").split(" | "))
+    expected = []
+    for arch in isa.ARCHITECTURES:
+        for entry in isa.existing(arch):
+            instruction, dtype, acc = entry.split()
+            row = emulator_ext.numerics(arch, dtype, acc, instruction)
+            numbers = ("-" if x is None else str(x) for x in (row.F, row.L, row.e_zero))
+            columns = (row.engine, *numbers, row.rounding, row.evidence)
+            expected.append([arch, instruction, dtype, acc, *columns])
+    assert documented == expected
