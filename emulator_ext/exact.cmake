@@ -33,6 +33,13 @@ if(BITWITNESS_TESTS)
   add_executable(exact_test tests/exact_test.cpp)
   target_link_libraries(exact_test PRIVATE bitwitness_exact)
   target_include_directories(exact_test PRIVATE src)
-  target_compile_options(exact_test PRIVATE -mavx2 -mfma)
+  target_compile_options(exact_test PRIVATE -mavx2 -mfma -mf16c)
   add_test(NAME exact_test COMMAND exact_test)
+  set_tests_properties(exact_test PROPERTIES SKIP_RETURN_CODE 77)
+  # As mma_isolation_test: the linker must find no wide copy of a shared inline function.
+  if(NOT BITWITNESS_SANITIZE)
+    add_test(NAME exact_isolation_test COMMAND sh -c
+      "! \"$1\" -A \"$2\" | grep exact_kernels_ | grep -E ' [WVu] '" sh
+      "${CMAKE_NM}" "$<TARGET_FILE:bitwitness_exact>")
+  endif()
 endif()
