@@ -220,8 +220,8 @@ def int16_scores(q: F32, k: U16, k_scale: U8, *, threads: int | None = None) -> 
 def int16_mix(p: F32, v: U16, v_scale: U8, *, threads: int | None = None) -> F32:
     """Return p v: p f32 [..., M, N], v [..., N, K] with v_scale [..., N] -> [..., M, K].
 
-    The scales of v are folded into p, whose rows are then quantised; the integer sums are
-    exact, and each result is rounded once.
+    The scales of v are folded into p, whose rows are then held in 24 bits; the integer sums
+    are exact, and each result is rounded once. N is at most 32768.
     """
     (p,) = _f32("int16_mix", p=p)
     v, v_scale = _int16("int16_mix", v, v_scale)

@@ -9,20 +9,16 @@ namespace {
 
 std::int32_t value(std::uint16_t bits) { return static_cast<std::int16_t>(bits); }
 
-std::uint32_t scale_of(const float* x, std::int64_t n) {
+std::uint32_t largest_bits(const float* x, std::int64_t n) {
     std::uint32_t largest = 0;
     for (std::int64_t i = 0; i < n; ++i) {
         largest = std::max(largest, bits_of(x[i]) & 0x7fffffffU);
     }
-    return int16_scale(largest);
+    return largest;
 }
 
 void require_finite(const char* op, const char* name, const float* x, std::int64_t n, int threads) {
     check_finite(op, std::string("operand ") + name, x, n, threads);
-}
-
-void quantise_row(const float* x, std::int64_t n, std::uint32_t scale, std::int32_t* q) {
-    for (std::int64_t i = 0; i < n; ++i) q[i] = int16_quantise(x[i], scale);
 }
 
 std::int64_t dot(const std::int32_t* a, const std::uint16_t* b, std::int64_t n) {
@@ -31,11 +27,10 @@ std::int64_t dot(const std::int32_t* a, const std::uint16_t* b, std::int64_t n) 
     return sum;
 }
 
-void require_width(std::int64_t width) {
-    if (width > kInt16Width) {
-        throw OutOfRange("int16_scores: heads of " + std::to_string(width) +
-                         " elements; their products are exact up to " +
-                         std::to_string(kInt16Width));
+void require_most(const char* op, const char* what, std::int64_t n, std::int64_t most) {
+    if (n > most) {
+        throw OutOfRange(std::string(op) + ": " + what + " of " + std::to_string(n) +
+                         "; sums are exact up to " + std::to_string(most));
     }
 }
 
@@ -65,7 +60,7 @@ void add_rows(const std::vector<std::int32_t>& factors, const std::uint16_t* v,
         const std::uint16_t* row = v;
         v += sums.size();
         if (factor == 0) continue;
-        for (std::int64_t& sum : sums) sum += factor * value(*row++);
+        for (std::int64_t& sum : sums) sum += std::int64_t{factor} * value(*row++);
     }
 }
 
@@ -75,7 +70,7 @@ void int16_quantise(Extent e, const float* x, std::uint16_t* q, std::uint8_t* sc
     require_finite("int16_quantise", "x", x, e.rows * e.width, threads);
     for_rows(threads, e.rows, e.width, [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t r = first; r < last; ++r) {
-            const std::uint32_t code = scale_of(x + r * e.width, e.width);
+            const std::uint32_t code = int16_scale(largest_bits(x + r * e.width, e.width));
             scale[r] = static_cast<std::uint8_t>(code);
             for (std::int64_t i = r * e.width; i < (r + 1) * e.width; ++i) {
                 q[i] = static_cast<std::uint16_t>(int16_quantise(x[i], code));
@@ -98,7 +93,7 @@ void int16_dequantise(Extent e, const std::uint16_t* q, const std::uint8_t* scal
 
 void int16_scores(AttentionExtent e, const float* queries, const std::uint16_t* k,
                   const std::uint8_t* k_scale, float* scores, int threads) {
-    require_width(e.width);
+    require_most("int16_scores", "heads", e.width, kInt16Width);
     const std::int64_t rows = e.count * e.queries;
     require_finite("int16_scores", "q", queries, rows * e.width, threads);
     Finite finite("int16_scores", "scores");
@@ -106,8 +101,10 @@ void int16_scores(AttentionExtent e, const float* queries, const std::uint16_t* 
         std::vector<std::int32_t> q(static_cast<std::size_t>(e.width));
         for (std::int64_t r = first; r < last; ++r) {
             const float* query = queries + r * e.width;
-            const std::uint32_t code = scale_of(query, e.width);
-            quantise_row(query, e.width, code, q.data());
+            const std::uint32_t code = int16_scale(largest_bits(query, e.width));
+            for (std::int64_t i = 0; i < e.width; ++i) {
+                q[static_cast<std::size_t>(i)] = int16_quantise(query[i], code);
+            }
             const std::int64_t head = r / e.queries * e.keys;
             for (std::int64_t j = 0; j < e.keys; ++j) {
                 const std::int64_t sum = dot(q.data(), k + (head + j) * e.width, e.width);
@@ -122,6 +119,7 @@ void int16_scores(AttentionExtent e, const float* queries, const std::uint16_t* 
 
 void int16_mix(AttentionExtent e, const float* p, const std::uint16_t* v,
                const std::uint8_t* v_scale, float* mixed, int threads) {
+    require_most("int16_mix", "contexts", e.keys, kInt24Keys);
     const std::int64_t rows = e.count * e.queries;
     const std::vector<float> weights = folded(e, p, v_scale, threads);
     Finite finite("int16_mix", "mixed");
@@ -130,8 +128,10 @@ void int16_mix(AttentionExtent e, const float* p, const std::uint16_t* v,
         std::vector<std::int64_t> sums(static_cast<std::size_t>(e.width));
         for (std::int64_t r = first; r < last; ++r) {
             const float* weight = weights.data() + r * e.keys;
-            const std::uint32_t code = scale_of(weight, e.keys);
-            quantise_row(weight, e.keys, code, q.data());
+            const std::uint32_t code = int24_scale(largest_bits(weight, e.keys));
+            for (std::int64_t j = 0; j < e.keys; ++j) {
+                q[static_cast<std::size_t>(j)] = int24_quantise(weight[j], code);
+            }
             add_rows(q, v + r / e.queries * e.keys * e.width, sums);
             const int exponent = static_cast<int>(code) - 127;
             float* out = mixed + r * e.width;

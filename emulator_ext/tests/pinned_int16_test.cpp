@@ -39,6 +39,20 @@ void halves() {
     that(small, "halves are balanced");
 }
 
+void weights() {
+    that(bw::int24_scale(bw::bits_of(1.0F)) == 105, "1 is 2^22 * 2^(105 - 127)");
+    that(bw::int24_quantise(1.0F, 105) == 1 << 22, "a power of two is 2^22");
+    that(bw::int24_quantise(std::nextafterf(2.0F, 0.0F), 105) == bw::kInt24Max, "saturation");
+    that(bw::int24_quantise(-std::nextafterf(2.0F, 0.0F), 105) == -bw::kInt24Max, "saturation");
+    bool adds = true;
+    for (int w = -bw::kInt24Max; w <= bw::kInt24Max; w += 127) {
+        const int rest = bw::int24_rest(w);
+        adds = adds && 65536 * bw::int24_top(w) + rest == w && std::abs(bw::int24_top(w)) <= 128;
+        adds = adds && std::abs(bw::int16_high(rest)) <= 128;
+    }
+    that(adds, "three balanced digits add up");
+}
+
 // The widest head, every product at its largest.
 void widest_sum() {
     constexpr std::int64_t kWidth = bw::kInt16Width;
@@ -65,6 +79,7 @@ void widest_sum() {
 int main() {
     scales();
     halves();
+    weights();
     widest_sum();
     return pinned_check::result();
 }

@@ -31,7 +31,7 @@ def int16_scores(q: Tensor, k: Tensor, k_scale: Tensor) -> Tensor:
 def int16_mix(p: Tensor, v: Tensor, v_scale: Tensor) -> Tensor:
     """Return p v, f32 [..., M, K]: p f32 [..., M, N], v uint16 [..., N, K], v_scale [..., N, 1].
 
-    The scales are folded into p, whose rows are then quantised.
+    The scales are folded into p, whose rows are then held in 24 bits.
     """
     return _mix(p, v, v_scale)  # type: ignore[no-any-return]
 

@@ -5,7 +5,8 @@
 // the largest magnitude by its bit pattern. Each q is two balanced halves, exact in f16 and
 // bf16, so a dot product of at most kInt16Width elements is four tensor-core products whose
 // partial sums are integers of at most 2^24: exact in an f32 accumulator, in any order, under
-// every alignment width F >= 23. Source: docs/formats/operators.md, "INT16 vectors".
+// every alignment width F >= 23. Attention's weights are held alike, in 24 bits and three such
+// digits. Source: docs/formats/operators.md, "INT16 vectors".
 #pragma once
 
 #include "bitwitness/pinned.h"
@@ -15,15 +16,18 @@ namespace bitwitness {
 inline constexpr i32 kInt16Max = 32767;
 // 1024 products of halves, each at most 2^14, reach 2^24 with the last one at the earliest.
 inline constexpr i64 kInt16Width = 1024;
-// A largest magnitude has 15 bits before the point; fields below this share the least scale.
-inline constexpr u32 kInt16Bits = 14;
+inline constexpr i32 kInt24Max = 8388607;
+// Products of weights and values are at most 2^38; so many of them add up exactly in f64.
+inline constexpr i64 kInt24Keys = 32768;
 
-// The scale of a vector, 1 ... 240, from the largest bit pattern of its magnitudes (finite).
-// The largest q lies in [2^14, 2^15) unless the vector is below 2^-112; zeros have scale 1.
-BW_PINNED u32 int16_scale(u32 largest_bits) {
+// The scale of a vector from the largest bit pattern of its magnitudes (finite): the largest
+// magnitude lies in [2^point, 2^(point + 1)) units, unless it is too small for a scale of 1.
+BW_PINNED u32 fixed_scale(u32 largest_bits, u32 point) {
     const u32 field = largest_bits >> 23;
-    return (field > kInt16Bits ? field : kInt16Bits + 1) - kInt16Bits;
+    return (field > point ? field : point + 1) - point;
 }
+BW_PINNED u32 int16_scale(u32 largest_bits) { return fixed_scale(largest_bits, 14); }
+BW_PINNED u32 int24_scale(u32 largest_bits) { return fixed_scale(largest_bits, 22); }
 
 // Nearest integer to x * 2^(127 - scale), ties to even, at most 32767 in magnitude.
 BW_PINNED i32 int16_quantise(float x, u32 scale) {
@@ -34,12 +38,24 @@ BW_PINNED i32 int16_quantise(float x, u32 scale) {
     return above > kInt16Max ? kInt16Max : above;
 }
 
+// The same in 24 bits, at most 2^23 - 1 in magnitude.
+BW_PINNED i32 int24_quantise(float x, u32 scale) {
+    const double unit = pow2_f64(127.0 - static_cast<double>(scale));
+    const auto q = static_cast<i32>(rint_f64(mul_rn(static_cast<double>(x), unit)));
+    const i32 above = q < -kInt24Max ? -kInt24Max : q;
+    return above > kInt24Max ? kInt24Max : above;
+}
+
 // 2^(scale - 127); its product with any q is exact.
 BW_PINNED float int16_unit(u32 scale) { return float_of(scale << 23); }
 
 // q = 256 * high + low, high in [-128, 128], low in [-128, 127].
 BW_PINNED i32 int16_high(i32 q) { return (q + 128) >> 8; }
 BW_PINNED i32 int16_low(i32 q) { return q - 256 * int16_high(q); }
+
+// w = 65536 * top + rest, top in [-128, 128]; rest is split by int16_high and int16_low.
+BW_PINNED i32 int24_top(i32 w) { return (w + 32768) >> 16; }
+BW_PINNED i32 int24_rest(i32 w) { return w - 65536 * int24_top(w); }
 
 // The dot product of two vectors of q from the four dot products of their halves.
 BW_PINNED i64 int16_join(float high_high, float high_low, float low_high, float low_low) {

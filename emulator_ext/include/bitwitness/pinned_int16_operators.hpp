@@ -23,7 +23,8 @@ struct AttentionExtent {
 void int16_scores(AttentionExtent e, const float* queries, const std::uint16_t* k,
                   const std::uint8_t* k_scale, float* scores, int threads);
 // p [count, queries, keys], v [count, keys, width] -> mixed [count, queries, width].
-// The scales of v go into p, whose row is then quantised.
+// The scales of v go into p, whose rows are then held in 24 bits. Throws OutOfRange for more
+// than kInt24Keys keys.
 void int16_mix(AttentionExtent e, const float* p, const std::uint16_t* v,
                const std::uint8_t* v_scale, float* mixed, int threads);
 
