@@ -78,7 +78,7 @@ void bf16_gemm(const Pair& pair, const GemmCall& call, int threads) {
     const Bf16 left(pair.left, threads);
     const Bf16 right(pair.right, threads);
     matmul({left.operand, right.operand, nullptr, pair.d, call.arithmetic, 0, false, call.path,
-            threads});
+            threads, call.packing_bytes});
 }
 
 float fma_element(const Pair& pair, std::int64_t i, std::int64_t j) {
@@ -147,7 +147,8 @@ std::optional<NonFinite> compute(const GemmCall& call, std::int64_t index, int t
             bf16_gemm(pair, call, threads);
             break;
         case Profile::heal:
-            heal_gemm(pair.left, pair.right, pair.d, call.arithmetic, call.path, threads);
+            heal_gemm(pair.left, pair.right, pair.d, call.arithmetic,
+                      {call.path, threads, call.packing_bytes});
             break;
     }
     const std::int64_t cols = call.right.cols;

@@ -82,11 +82,11 @@ void reference_gemm(const MatrixView<const float>& left, const MatrixView<const 
 }  // namespace
 
 void heal_gemm(const MatrixView<const float>& left, const MatrixView<const float>& right, float* d,
-               const Arithmetic& arithmetic, Path path, int threads) {
-    if (const Kernels* k = kernels(path)) {
-        heal::fast_gemm(left, right, d, arithmetic, *k, threads);
+               const Arithmetic& arithmetic, const HealExecution& how) {
+    if (const Kernels* k = kernels(how.path)) {
+        heal::fast_gemm(left, right, d, arithmetic, *k, how);
     } else {
-        reference_gemm(left, right, d, arithmetic, threads);
+        reference_gemm(left, right, d, arithmetic, how.threads);
     }
 }
 

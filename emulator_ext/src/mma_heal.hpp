@@ -16,8 +16,15 @@
 
 namespace bitwitness {
 
+// How to compute, which changes no bit.
+struct HealExecution {
+    Path path;
+    int threads;
+    std::int64_t packing_bytes;
+};
+
 void heal_gemm(const MatrixView<const float>& left, const MatrixView<const float>& right, float* d,
-               const Arithmetic& arithmetic, Path path, int threads);
+               const Arithmetic& arithmetic, const HealExecution& how);
 
 namespace heal {
 
@@ -57,7 +64,7 @@ inline float combine(float main, float correction, int exponent) {
 }
 
 void fast_gemm(const MatrixView<const float>& left, const MatrixView<const float>& right, float* d,
-               const Arithmetic& arithmetic, const Kernels& kernels, int threads);
+               const Arithmetic& arithmetic, const Kernels& kernels, const HealExecution& how);
 
 }  // namespace heal
 }  // namespace bitwitness

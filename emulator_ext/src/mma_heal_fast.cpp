@@ -219,22 +219,39 @@ class Product {
     Right right_;
 };
 
+// One side of the product after the other in pieces whose packed parts fit the budget.
+void in_pieces(const Operand& left, const Operand& right, const Output& out,
+               const Arithmetic& arithmetic, const Kernels& kernels, const HealExecution& how) {
+    const std::int64_t depth = round_up(left.cols, kBlock);
+    const std::int64_t left_bytes = 2 * depth * static_cast<std::int64_t>(sizeof(LeftEntry));
+    const auto compute = [&](std::int64_t row, std::int64_t rows, std::int64_t col,
+                             std::int64_t cols) {
+        Output piece = out;
+        piece.d += row * out.row_stride + col * out.col_stride;
+        Product(left.row_piece(row, rows), right.col_piece(col, cols), piece, arithmetic, kernels)
+            .run(how.threads);
+    };
+    for_pieces(left.rows, kRowBlock, left_bytes, how.packing_bytes,
+               [&](std::int64_t row, std::int64_t rows) {
+                   for_pieces(
+                       right.cols, kernels.panel_width, 10 * depth, how.packing_bytes,
+                       [&](std::int64_t col, std::int64_t cols) { compute(row, rows, col, cols); });
+               });
+}
+
 }  // namespace
 
 void fast_gemm(const MatrixView<const float>& left, const MatrixView<const float>& right, float* d,
-               const Arithmetic& arithmetic, const Kernels& kernels, int threads) {
+               const Arithmetic& arithmetic, const Kernels& kernels, const HealExecution& how) {
     // Columns are padded to whole panels: a narrow product is cheaper on its side.
     const std::int64_t width = kernels.panel_width;
-    const bool transposed =
-        right.cols * round_up(left.rows, width) < left.rows * round_up(right.cols, width);
-    if (transposed) {
-        const Output out{d, 1, right.cols, true};
-        Product(operand_of(right.transposed()), operand_of(left.transposed()), out, arithmetic,
-                kernels)
-            .run(threads);
+    const Operand a = operand_of(left);
+    const Operand b = operand_of(right);
+    if (right.cols * round_up(left.rows, width) < left.rows * round_up(right.cols, width)) {
+        in_pieces(b.transposed(), a.transposed(), {d, 1, right.cols, true}, arithmetic, kernels,
+                  how);
     } else {
-        const Output out{d, right.cols, 1, false};
-        Product(operand_of(left), operand_of(right), out, arithmetic, kernels).run(threads);
+        in_pieces(a, b, {d, right.cols, 1, false}, arithmetic, kernels, how);
     }
 }
 

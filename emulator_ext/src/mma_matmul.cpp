@@ -158,13 +158,50 @@ RegionCounts reference_matmul(const Plan& plan) {
     return for_tiles(plan.call, kReferencePanel, tile);
 }
 
-RegionCounts vector_matmul(const Plan& plan) {
+RegionCounts piece_matmul(const Plan& plan) {
     const Packed packed(plan);
     return for_tiles(
         plan.call, plan.kernels->panel_width,
         [&](std::int64_t panel, std::int64_t first, std::int64_t last, RegionCounts& counts) {
             packed.compute_tile(panel, first, last, counts);
         });
+}
+
+// The same plan for some rows and columns.
+MatmulCall piece_of(const Plan& plan, std::int64_t row, std::int64_t rows, std::int64_t col,
+                    std::int64_t cols) {
+    MatmulCall piece = plan.call;
+    piece.left = plan.call.left.row_piece(row, rows);
+    piece.right = plan.call.right.col_piece(col, cols);
+    const std::int64_t offset =
+        (row * plan.row_stride + col * plan.col_stride) * (plan.half ? 2 : 4);
+    if (piece.c != nullptr) piece.c = static_cast<const char*>(piece.c) + offset;
+    piece.d = static_cast<char*>(piece.d) + offset;
+    return piece;
+}
+
+RegionCounts vector_matmul(const Plan& plan) {
+    const MatmulCall& call = plan.call;
+    const std::int64_t left_bytes =
+        plan.padded_depth * static_cast<std::int64_t>(sizeof(LeftEntry));
+    const std::int64_t right_bytes = plan.padded_depth * 5;
+    RegionCounts total;
+    const auto compute = [&](std::int64_t row, std::int64_t rows, std::int64_t col,
+                             std::int64_t cols) {
+        const MatmulCall piece = piece_of(plan, row, rows, col, cols);
+        const Plan part{piece,           plan.kernels,    plan.half,   plan.padded_depth,
+                        plan.row_stride, plan.col_stride, plan.growth, plan.pre};
+        const RegionCounts counts = piece_matmul(part);
+        total.special += counts.special;
+        total.at_zero_floor += counts.at_zero_floor;
+    };
+    for_pieces(call.left.rows, kRowBlock, left_bytes, call.packing_bytes,
+               [&](std::int64_t row, std::int64_t rows) {
+                   for_pieces(
+                       call.right.cols, plan.kernels->panel_width, right_bytes, call.packing_bytes,
+                       [&](std::int64_t col, std::int64_t cols) { compute(row, rows, col, cols); });
+               });
+    return total;
 }
 
 }  // namespace

@@ -20,6 +20,18 @@ inline std::int64_t round_up(std::int64_t n, std::int64_t unit) {
     return (n + unit - 1) / unit * unit;
 }
 
+// Calls use(first, count) for pieces of [0, total) whose packed lines, of `line_bytes` each,
+// fit the budget; pieces are whole numbers of `unit` lines.
+template <class Use>
+void for_pieces(std::int64_t total, std::int64_t unit, std::int64_t line_bytes, std::int64_t budget,
+                Use&& use) {
+    const std::int64_t units = budget / (line_bytes * unit + 1);
+    const std::int64_t piece = units > 1 ? units * unit : unit;
+    for (std::int64_t first = 0; first < total; first += piece) {
+        use(first, total - first < piece ? total - first : piece);
+    }
+}
+
 // Exponents of the nonzero elements of one row or column. `normal` is false where the scaled
 // domain cannot represent it: if not finite, or for subnormals of 8-bit-exponent formats.
 // Formats with at most 5 exponent bits always report their whole range.

@@ -80,7 +80,7 @@ void products(const Case& which, Bits kind, std::int64_t m, std::int64_t n, std:
     const auto c = operand(random, half ? Format::f16 : Format::f32, m * n,
                            random() % 2 == 0 ? Bits::moderate : kind);
     const bool with_c = random() % 2 == 0;
-    const auto run = [&](Path path, int threads) {
+    const auto run = [&](Path path, int threads, std::int64_t packing_bytes) {
         std::vector<std::uint32_t> d(static_cast<std::size_t>(m * n) + 1);
         const MatmulCall call{.left = {a.data(), m, k, k, 1, which.left},
                               .right = {b.data(), k, n, 1, k, which.right},
@@ -90,12 +90,16 @@ void products(const Case& which, Bits kind, std::int64_t m, std::int64_t n, std:
                               .block = which.block,
                               .count_regions = false,
                               .path = path,
-                              .threads = threads};
+                              .threads = threads,
+                              .packing_bytes = packing_bytes};
         matmul(call);
         return d;
     };
-    const auto expected = run(Path::scalar, 1);
-    for (const Path path : vector_paths()) compare(run(path, 2), expected, "matmul");
+    const auto expected = run(Path::scalar, 1, kPackingBytes);
+    for (const Path path : vector_paths()) {
+        compare(run(path, 2, kPackingBytes), expected, "matmul");
+        compare(run(path, 1, 1), expected, "matmul in the smallest pieces");
+    }
 }
 
 void gemms(Profile profile, std::int64_t m, std::int64_t n, std::int64_t k, Random& random) {
@@ -110,7 +114,7 @@ void gemms(Profile profile, std::int64_t m, std::int64_t n, std::int64_t k, Rand
     };
     fill(a);
     fill(b);
-    const auto run = [&](Path path) {
+    const auto run = [&](Path path, std::int64_t packing_bytes) {
         std::vector<std::uint32_t> d(static_cast<std::size_t>(m * n));
         gemm({profile,
               {a.data(), m, k, k, 1},
@@ -120,11 +124,15 @@ void gemms(Profile profile, std::int64_t m, std::int64_t n, std::int64_t k, Rand
               reinterpret_cast<float*>(d.data()),
               {25, 16, -133, Rounding::rz_f32},
               path,
-              1});
+              1,
+              packing_bytes});
         return d;
     };
-    const auto expected = run(Path::scalar);
-    for (const Path path : vector_paths()) compare(run(path), expected, "gemm");
+    const auto expected = run(Path::scalar, kPackingBytes);
+    for (const Path path : vector_paths()) {
+        compare(run(path, kPackingBytes), expected, "gemm");
+        compare(run(path, 1), expected, "gemm in the smallest pieces");
+    }
 }
 
 void other_engines(Random& random) {
@@ -200,6 +208,7 @@ int main() {
     for (const Profile profile : {Profile::fp32, Profile::bf16, Profile::heal}) {
         gemms(profile, 5, 130, 70, random);
         gemms(profile, 33, 3, 32, random);
+        gemms(profile, 70, 140, 33, random);
     }
     other_engines(random);
     return mma_check::result();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bitwitness/cpu.hpp"
+#include "bitwitness/matmul.hpp"
 #include "bitwitness/matrix.hpp"
 #include "bitwitness/step.hpp"
 
@@ -26,6 +27,7 @@ struct GemmCall {
     Arithmetic arithmetic;  // of the profile's instruction; unused by fp32
     Path path;
     int threads;
+    std::int64_t packing_bytes = kPackingBytes;
 };
 
 // Where a NaN or an infinity was found, in the order left, right, product.

@@ -9,6 +9,10 @@
 
 namespace bitwitness {
 
+// Bytes that the packed copy of one side of a product may take, about: larger products are
+// computed in pieces. No bit depends on it.
+inline constexpr std::int64_t kPackingBytes = std::int64_t{64} << 20;
+
 // Outputs whose chain entered a region that no recorded hardware output covers.
 struct RegionCounts {
     std::int64_t special = 0;
@@ -31,6 +35,7 @@ struct MatmulCall {
     bool count_regions;  // false: the counts may miss outputs
     Path path;
     int threads;
+    std::int64_t packing_bytes = kPackingBytes;
 };
 
 // Formats of at most 32 bits.

@@ -36,6 +36,15 @@ struct Operand {
         return {static_cast<const T*>(data), rows, cols, row_stride, col_stride};
     }
     Operand transposed() const { return {data, cols, rows, col_stride, row_stride, format}; }
+    // Rows [first, first + count).
+    Operand row_piece(std::int64_t first, std::int64_t count) const {
+        const auto* bytes = static_cast<const char*>(data);
+        const std::int64_t offset = first * row_stride * layout_of(format).bytes;
+        return {bytes + offset, count, cols, row_stride, col_stride, format};
+    }
+    Operand col_piece(std::int64_t first, std::int64_t count) const {
+        return transposed().row_piece(first, count).transposed();
+    }
 };
 
 // Calls use(view) with a view of the operand's register type.
