@@ -51,7 +51,8 @@ if(BITWITNESS_TESTS)
   add_executable(mma_paths_test tests/mma_paths_test.cpp)
   # The AVX-512 kernels on any processor with AVX2. An archive's member is linked only for
   # symbols that are still missing, so the emulated table displaces the real one.
-  add_executable(mma_avx512_emulated_test tests/mma_paths_test.cpp tests/mma_kernels_avx512_emulated.cpp)
+  add_executable(mma_avx512_emulated_test
+    tests/mma_paths_test.cpp tests/mma_kernels_avx512_emulated.cpp)
   target_compile_definitions(mma_avx512_emulated_test PRIVATE BITWITNESS_EMULATED_AVX512)
   set_source_files_properties(tests/mma_kernels_avx512_emulated.cpp PROPERTIES
     COMPILE_OPTIONS "${mma_avx2_options}")

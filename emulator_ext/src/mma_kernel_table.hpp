@@ -1,8 +1,10 @@
 // The table of one instruction set's functions.
 #pragma once
 
+#include "mma_dense_body.hpp"
 #include "mma_kernel_body.hpp"
 #include "mma_pack_body.hpp"
+#include "mma_wide_body.hpp"
 
 namespace bitwitness {
 namespace {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "mma_kernel_body.hpp"
+#include "mma_wide_body.hpp"
 
 namespace bitwitness {
 namespace {
