@@ -1,0 +1,84 @@
+"""The operators of decoding as torch operators."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from emulator_ext.errors import OperandError, UnsupportedError
+from trainer import ops
+
+GENERATOR = torch.Generator().manual_seed(5)
+
+
+def normal(*shape):
+    return torch.randn(shape, generator=GENERATOR)
+
+
+CODES, SCALES = ops.int16_quantise(normal(2, 3, 7, 8))
+POSITION = torch.tensor([4], dtype=torch.int32)
+TOKENS = torch.tensor([[5, 6, 7, 8, 9, -1, -1], [5, 6, 7, 8, 9, 3, -1]], dtype=torch.int32)
+
+CALLS = {
+    "int16_quantise": (normal(2, 3, 8),),
+    "int16_scores": (normal(2, 3, 5, 8), CODES, SCALES),
+    "int16_mix": (normal(2, 3, 5, 7), CODES, SCALES),
+    "prefix_softmax": (normal(2, 3, 1, 7), POSITION, 0.3),
+    "cache_write": (CODES, CODES[:, :, :1], POSITION),
+    "token_at": (TOKENS, POSITION),
+    "greedy": (normal(2, 11), TOKENS, POSITION),
+}
+
+
+def test_the_set_is_complete():
+    """EMULATED_ONLY names exactly the operators that these tests cover."""
+    assert frozenset(CALLS) == ops.EMULATED_ONLY
+    assert not ops.EMULATED_ONLY & ops.PINNED
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_torch_checks_the_registration(name):
+    """Torch's own checker finds schema and fake registrations consistent."""
+    utilities = ("test_schema", "test_faketensor")
+    op = getattr(torch.ops.bitwitness, name).default
+    torch.library.opcheck(op, CALLS[name], test_utils=utilities)
+
+
+@pytest.mark.parametrize("name", ["int16_quantise", "int16_scores", "int16_mix"])
+def test_there_is_no_derivative(name):
+    """Differentiating is refused by name."""
+    x, *rest = CALLS[name]
+    with pytest.raises(UnsupportedError, match=f"{name} has no derivative"):
+        getattr(ops, name)(x.clone().requires_grad_(), *rest)
+
+
+def test_a_write_changes_one_row_of_a_copy():
+    """The result differs from the cache in one row, and the cache is untouched."""
+    before = CODES.numpy().copy()
+    rows = ops.int16_quantise(normal(2, 3, 1, 8))[0]
+    after = ops.cache_write(CODES, rows, POSITION).numpy()
+    assert np.array_equal(CODES.numpy(), before)
+    assert np.array_equal(after[:, :, 4], rows.numpy()[:, :, 0])
+    kept = [i for i in range(7) if i != 4]
+    assert np.array_equal(after[:, :, kept], before[:, :, kept])
+
+
+def test_a_decided_token_stands():
+    """Greedy fills what is undecided and leaves the prompt."""
+    logits = torch.zeros(2, 11)
+    logits[:, 2] = 1
+    after = ops.greedy(logits, TOKENS, POSITION)
+    assert after[:, 5].tolist() == [2, 3]
+    assert torch.equal(after[:, :5], TOKENS[:, :5])
+    assert ops.token_at(after, POSITION + 1).tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("position", [-1, 7])
+@pytest.mark.parametrize("name", ["prefix_softmax", "cache_write", "token_at", "greedy"])
+def test_positions_outside_are_refused(name, position):
+    """A position below 0 or beyond the end is an error that names the operator."""
+    where = torch.tensor([position], dtype=torch.int32)
+    arguments = [where if a is POSITION else a for a in CALLS[name]]
+    with pytest.raises(OperandError, match=f"{name}: position {position}"):
+        getattr(ops, name)(*arguments)
