@@ -29,8 +29,10 @@ std::optional<NonFinite> compute(const ExactCall& call, std::int64_t batch, int 
     const exact::Kernels* kernels = exact::kernels(call.path);
     const Seen seen = kernels != nullptr ? exact::vector_product(left, right, d, *kernels, threads)
                                          : exact::reference_product(left, right, d, threads);
-    if (seen.left) return find(left, NonFinite::Where::left, batch);
-    if (seen.right) return find(right, NonFinite::Where::right, batch);
+    if (seen.operand) {
+        const auto found = find(left, NonFinite::Where::left, batch);
+        return found ? found : find(right, NonFinite::Where::right, batch);
+    }
     if (!seen.product) return {};
     return find({d, left.rows, right.cols, right.cols, 1}, NonFinite::Where::product, batch);
 }

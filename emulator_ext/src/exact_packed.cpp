@@ -15,26 +15,28 @@ Operand operand_of(const MatrixView<const float>& x) {
 
 }  // namespace
 
-Packed::Packed(const MatrixView<const float>& x, const Kernels& kernels, bool left)
+Packed::Packed(const MatrixView<const float>& x, const Kernels& kernels, bool left,
+               std::int64_t capacity)
     : operand_(operand_of(x)),
       kernels_(kernels),
       left_(left),
       width_(left ? kernels.strip_rows : kernels.lanes),
       groups_(ceil_div(left ? x.rows : x.cols, width_)),
-      blocks_(ceil_div(left ? x.cols : x.rows, kBlock)),
+      capacity_(capacity),
       groups_per_item_(left ? kGatherRows / width_ : 1),
-      digits_(groups_ * blocks_ * width_ * kPairs * kDigits),
-      exponents_(groups_ * blocks_ * width_),
-      spans_(groups_ * blocks_) {}
+      digits_(groups_ * capacity * width_ * kPairs * kDigits),
+      exponents_(groups_ * capacity * width_),
+      spans_(groups_ * capacity) {}
 
-void Packed::pack(std::int64_t item) {
+void Packed::pack(std::int64_t item, std::int64_t first_block, std::int64_t blocks) {
     const std::int64_t first = item * groups_per_item_;
     const std::int64_t count = std::min(groups_per_item_, groups_ - first);
-    for (std::int64_t block = 0; block < blocks_; ++block) {
+    for (std::int64_t block = 0; block < blocks; ++block) {
+        const std::int64_t k = (first_block + block) * kBlock;
         if (left_) {
-            pack_strips(first, count, block);
+            pack_strips(first, count, k, block);
         } else {
-            pack_panel(first, block);
+            pack_panel(first, k, block);
         }
     }
 }
@@ -52,9 +54,10 @@ bool Packed::note(std::int64_t at, const std::uint32_t* greatest) const {
     return most < kInfinity;
 }
 
-void Packed::pack_strips(std::int64_t first, std::int64_t count, std::int64_t block) {
+void Packed::pack_strips(std::int64_t first, std::int64_t count, std::int64_t k,
+                         std::int64_t block) {
     alignas(kAlignment) std::uint32_t raw[kGatherRows * kBlock];
-    gather(operand_, {first * width_, count * width_, block * kBlock, kBlock}, raw);
+    gather(operand_, {first * width_, count * width_, k, kBlock}, raw);
     for (std::int64_t strip = 0; strip < count; ++strip) {
         const std::uint32_t* lines = raw + strip * width_ * kBlock;
         std::uint32_t greatest[kMaxWidth];
@@ -74,9 +77,9 @@ void Packed::pack_strips(std::int64_t first, std::int64_t count, std::int64_t bl
     }
 }
 
-void Packed::pack_panel(std::int64_t panel, std::int64_t block) {
+void Packed::pack_panel(std::int64_t panel, std::int64_t k, std::int64_t block) {
     alignas(kAlignment) std::uint32_t raw[kBlock * kMaxWidth];
-    gather(operand_, {block * kBlock, kBlock, panel * width_, width_}, raw);
+    gather(operand_, {k, kBlock, panel * width_, width_}, raw);
     alignas(kAlignment) std::uint32_t greatest[kMaxWidth];
     kernels_.greatest_of_columns(raw, greatest);
     const std::int64_t at = index(panel, block);

@@ -8,10 +8,9 @@
 
 namespace bitwitness::exact {
 
-// Where a NaN or an infinity turned up. After one in an operand, d is not written.
+// Whether a NaN or an infinity turned up. After one in an operand, d is not to be used.
 struct Seen {
-    bool left = false;
-    bool right = false;
+    bool operand = false;
     bool product = false;
 };
 

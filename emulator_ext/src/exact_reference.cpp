@@ -79,8 +79,7 @@ Seen reference_product(const MatrixView<const float>& left, const MatrixView<con
                        float* d, int threads) {
     const std::vector<Line> rows = split_all(left, threads);
     const std::vector<Line> columns = split_all(right.transposed(), threads);
-    Seen seen{!all_finite(rows), !all_finite(columns), false};
-    if (seen.left || seen.right) return seen;
+    if (!all_finite(rows) || !all_finite(columns)) return {.operand = true};
     std::atomic<bool> overflowed{false};
     parallel_for(threads, left.rows, [&](std::int64_t i) {
         for (std::int64_t j = 0; j < right.cols; ++j) {
@@ -90,8 +89,7 @@ Seen reference_product(const MatrixView<const float>& left, const MatrixView<con
             d[i * right.cols + j] = c;
         }
     });
-    seen.product = overflowed;
-    return seen;
+    return {.product = overflowed};
 }
 
 }  // namespace bitwitness::exact

@@ -112,6 +112,30 @@ def test_rows_anywhere_in_f32_share_a_tile(seed):
         assert_same_bits(multiply(a, b, path), expected, path)
 
 
+def test_every_exponent_of_a_unit_is_exact():
+    """Units are swept through both ends of f32, one binary order at a time."""
+    rng = np.random.default_rng(24)
+    x, y = rng.uniform(0.5, 1, (5, 64)), rng.uniform(0.5, 1, (64, 9))
+    x *= rng.choice([-1, 1, 1], x.shape)
+    for total in range(-200, -80):
+        a, b = np.ldexp(x, total // 2), np.ldexp(y, total - total // 2)
+        compare_with_the_model(a.astype(np.float32), b.astype(np.float32), f"2^{total}")
+    # The greatest meet numbers 2^25 times smaller: S_0 is 0, its unit beyond f32.
+    x[:, 1:32] *= 2.0**-25
+    y[0] *= 2.0**-25
+    x[:, 32:], y[32:], y[1:32] = 0, 0, y[1:32] * 2.0**-3
+    for total in range(100, 150):
+        a, b = np.ldexp(x, total // 2), np.ldexp(y, total - total // 2)
+        compare_with_the_model(a.astype(np.float32), b.astype(np.float32), f"2^{total}")
+
+
+def compare_with_the_model(a, b, context):
+    expected = model.exact(a, b, model.integers)
+    assert np.isfinite(expected).all()
+    for path in emulator_ext.paths():
+        assert_same_bits(multiply(a, b, path), expected, f"{context} {path}")
+
+
 @settings(deadline=None, max_examples=300)
 @given(
     total=st.integers(-3 * 2**22, 3 * 2**22),

@@ -128,6 +128,22 @@ def test_large_products_are_the_same_on_all_paths_and_threads():
             assert_same_bits(multiply(a, b, path=path, threads=threads), expected, path)
 
 
+def test_long_chains_are_the_same_on_all_paths():
+    """A K beyond what is packed at once continues its sums where it left them."""
+    rng = np.random.default_rng(35)
+    a, b = (
+        rng.standard_normal((70, 11000), np.float32),
+        rng.standard_normal((11000, 61), np.float32),
+    )
+    expected = multiply(a, b, path="scalar")
+    for path in PATHS:
+        assert_same_bits(multiply(a, b, path=path), expected, path)
+    b[10990, 60], a[0, 10999] = np.nan, np.inf
+    for path in PATHS:
+        with pytest.raises(emulator_ext.NonFiniteError, match=r"left.*\[0, 10999\]"):
+            multiply(a, b, path=path)
+
+
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_non_finite_operand_aborts(value, path):
