@@ -38,7 +38,7 @@ if(BITWITNESS_PYTHON)
   find_package(Python 3.11 COMPONENTS Interpreter Development.Module REQUIRED)
   execute_process(
     COMMAND "${Python_EXECUTABLE}" -m nanobind --cmake_dir
-    OUTPUT_STRIP_TRAILING_WHITESPACE OUTPUT_VARIABLE nanobind_ROOT)
+    OUTPUT_STRIP_TRAILING_WHITESPACE OUTPUT_VARIABLE nanobind_ROOT COMMAND_ERROR_IS_FATAL ANY)
   find_package(nanobind CONFIG REQUIRED)
   nanobind_add_module(_bitwitness_mma NB_STATIC src/mma_module.cpp)
   target_link_libraries(_bitwitness_mma PRIVATE bitwitness_mma)
@@ -65,7 +65,7 @@ if(BITWITNESS_TESTS)
   # where the linker could choose it for code that runs on any processor.
   if(NOT BITWITNESS_SANITIZE)
     add_test(NAME mma_isolation_test COMMAND sh -c
-      "! \"$1\" -A \"$2\" | grep mma_kernels_avx | grep -E ' [WVu] '" sh
+      "symbols=$(\"$1\" -A \"$2\" | grep mma_kernels_avx) && ! echo \"$symbols\" | grep -E ' [WVu] '" sh
       "${CMAKE_NM}" "$<TARGET_FILE:bitwitness_mma>")
   endif()
 endif()
