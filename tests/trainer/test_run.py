@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
+import yaml
 
 from tests.conftest import TINY, tiny_document
 from tests.runs import train_run
@@ -28,6 +29,7 @@ from transcript.predicates import Commitment
 from transcript.run import RunFolder
 from transcript.statements import open_statement
 
+ROOT = Path(__file__).parents[2]
 KEY = PrivateKey.generate()
 CONFIG = RunConfig.from_document(TINY)
 
@@ -139,19 +141,15 @@ def test_prepared_folder_is_not_prepared_again(tmp_path: Path) -> None:
     assert folder.registration.read_bytes() == before
 
 
-def test_loss_is_that_of_float32_training(tmp_path: Path) -> None:
-    """Over a run with a clear fall, every step's loss is within 1 % of plain float32 torch."""
-    config = RunConfig.from_document(
-        tiny_document(
-            model={"width": 64, "hidden": 128, "context": 32},
-            optim={"learning_rate": "0.006", "warmup_steps": 4},
-            train={"steps": 30, "batch": 8},
-            record={"policy": "every", "every": 1000},
-        )
-    )
+def test_loss_of_the_demo_is_that_of_float32_training(tmp_path: Path) -> None:
+    """The demo's loss falls clearly, and at every step is within 1 % of plain float32 torch."""
+    document = yaml.safe_load((ROOT / "configs" / "demo.yaml").read_text())
+    del document["cluster"]
+    document["record"] = {"policy": "every", "every": 1000}  # changes no bit of the training
+    config = RunConfig.from_document(document)
     losses = [s.metric("loss") for s in train_run(config, tmp_path / "run", KEY, threads=2)]
     dataset = write_dataset(RunFolder(tmp_path / "reference"), load_corpus(config.data), 1)
     reference = Reference(config, dataset.tokens, dataset.root)
     expected = [reference.step() for _ in range(config.train.steps)]
-    assert losses[-1] < 0.65 * losses[0]
+    assert np.mean(losses[-5:]) < 0.55 * losses[0]
     assert np.abs(np.array(losses) / np.array(expected) - 1).max() < 0.01
