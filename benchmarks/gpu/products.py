@@ -21,7 +21,7 @@ def main(rt: Runtime) -> None:
     print("products, N x N x N, TFLOP/s (times cuBLAS FP32)")
     for size in SIZES:
         a, b = (torch.randn(size, size, device=rt.torch_device) for _ in range(2))
-        profiles = ("heal", "bf16", "fp32") if size <= SLOW_LIMIT else ("heal", "bf16")
+        profiles = ("heal", "bf16", "exact", *(("fp32",) if size <= SLOW_LIMIT else ()))
         rows: dict[str, Callable[[], object]] = {
             "cuBLAS FP32": partial(torch.matmul, a, b),
             "cuBLAS bf16": partial(torch.matmul, a.bfloat16(), b.bfloat16()),

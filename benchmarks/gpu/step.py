@@ -17,7 +17,7 @@ from trainer.kernels.step import DeviceStep
 from trainer.state import initial_state
 from trainer.trace import derive_graph
 
-PROFILES = ("heal", "bf16", "fp32")
+PROFILES = ("heal", "bf16", "exact", "fp32")
 
 # Large enough that products dominate, small enough for any data-centre GPU.
 MODEL = {

@@ -1,4 +1,4 @@
-"""GEMMs of the `heal`, `bf16` and `fp32` profiles (NUMERICS 2) by `cuda/pack.cu` and `gemm*.cu`.
+"""GEMMs of every profile of NUMERICS 2 by `cuda/pack.cu` and `cuda/gemm*.cu`.
 
 Both operands of a tensor-core product are first brought into planes: 16-bit, K contiguous, rows
 padded to whole tiles. The product kernel then has one form for every transposition and batch.
@@ -20,7 +20,7 @@ BLOCK_K: Final = 32  # kBlockK of fragments.cuh
 STAGES: Final = 3  # kStages of gemm.cu
 STRIP: Final = 8  # kStrip of gemm.cu
 PACK_ROWS: Final = 32  # kTileRows of pack.cu
-PACK_K: Final = 64  # kTileK of pack.cu
+PACK_K: Final = 64  # kTileK of pack.cu, and the block of the exact profile
 PACK_THREADS: Final = 256
 MAXIMA_SLICE: Final = 512  # K of one block of row_maxima: enough blocks for one tall matrix
 FP32_TILE: Final = 64
@@ -58,6 +58,7 @@ TILES: Final = {
         Tile(kernel="gemm_bf16_128x128", rows=128, columns=128, threads=256, planes=1),
         Tile(kernel="gemm_bf16_64x64", rows=64, columns=64, threads=128, planes=1),
     ),
+    "exact": (Tile(kernel="gemm_exact_64x64", rows=64, columns=64, threads=128, planes=3),),
 }
 
 
@@ -104,7 +105,7 @@ def gemm(rt: Runtime, a: Tensor, b: Tensor, profile: str, *, large: bool | None 
         rt: where to run.
         a: f32 [..., M, K], any strides.
         b: f32 [..., K, N], equal leading dimensions, any strides.
-        profile: "heal", "bf16" or "fp32".
+        profile: "heal", "bf16", "fp32" or "exact".
         large: the tile, chosen by size if None; changes no bit.
 
     Returns:
@@ -126,15 +127,16 @@ def gemm(rt: Runtime, a: Tensor, b: Tensor, profile: str, *, large: bool | None 
     if profile == "fp32":
         _fp32(rt, left, right, d, operator)
     else:
-        tile = TILES[profile][0 if _prefers_large(left, right, profile, large=large) else 1]
+        tile = TILES[profile][0 if _prefers_large(left, right, profile, large=large) else -1]
         _tensor_core(rt, tile, left, right, d, operator)
     rt.finish()
     return d
 
 
 def _require_shapes(a: Tensor, b: Tensor, profile: str) -> None:
-    if profile not in {*TILES, "fp32"}:
-        raise KernelError(f"gemm: no kernel for profile {profile!r}; there are heal, bf16, fp32")
+    names = ", ".join([*TILES, "fp32"])
+    if profile not in names.split(", "):
+        raise KernelError(f"gemm: no kernel for profile {profile!r}; there are {names}")
     if a.dtype != torch.float32 or b.dtype != torch.float32:
         raise KernelError(f"gemm {profile}: operands are f32, not {a.dtype} and {b.dtype}")
     shapes = f"[..., M, K] and [..., K, N], got {list(a.shape)} and {list(b.shape)}"
@@ -162,10 +164,10 @@ def _fp32(rt: Runtime, left: Operand, right: Operand, d: Tensor, operator: str) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planes:
-    """16-bit elements [planes, batch, tiles * tile rows, k_padded], and heal's row maxima."""
+    """16-bit elements [planes, batch, tiles * tile rows, k_padded], and what scales them."""
 
     data: Tensor
-    amax: Tensor | None
+    amax: Tensor | None  # heal: [batch, rows]; exact: [batch, blocks, rows]; greatest magnitudes
     tiles: int
 
     @property
@@ -176,36 +178,60 @@ class _Planes:
 def _tensor_core(
     rt: Runtime, tile: Tile, left: Operand, right: Operand, d: Tensor, operator: str
 ) -> None:
-    a = _planes(rt, left, tile.rows, tile.planes, operator)
-    b = _planes(rt, right, tile.columns, tile.planes, operator)
+    pack = {1: _bf16_plane, 2: _heal_planes, 3: _exact_planes}[tile.planes]
+    a = pack(rt, left, tile.rows, operator)
+    b = pack(rt, right, tile.columns, operator)
     grid = (STRIP * b.tiles, _ceil(a.tiles, STRIP), left.batch)
-    heal = () if a.amax is None or b.amax is None else (a.stride, b.stride, a.amax, b.amax)
+    scaling = () if a.amax is None or b.amax is None else (a.stride, b.stride, a.amax, b.amax)
     rt.launch(
         tile.kernel, grid, tile.threads,
-        a.data, b.data, *heal, d, np.int64(left.rows), np.int64(right.rows),
+        a.data, b.data, *scaling, d, np.int64(left.rows), np.int64(right.rows),
         np.int32(a.data.shape[-1]), np.int32(a.tiles), np.int32(b.tiles),
         *rt.fault(operator), shared=tile.shared,
     )  # fmt: skip
 
 
-def _planes(rt: Runtime, x: Operand, tile_rows: int, planes: int, operator: str) -> _Planes:
-    tiles = _ceil(x.rows, tile_rows)
-    rows, k = tiles * tile_rows, _ceil(x.k, BLOCK_K) * BLOCK_K
-    data = rt.empty(planes, x.batch, rows, k, dtype=torch.uint16)
-    size = (np.int64(rows), np.int64(k))
-    fault = rt.fault(operator)
-    grid = (rows // PACK_ROWS * _ceil(k, PACK_K), x.batch, 1)
-    if planes == 1:
-        rt.launch("bf16_plane", grid, PACK_THREADS, *x.arguments(), data, *size, *fault)
-        return _Planes(data=data, amax=None, tiles=tiles)
+def _bf16_plane(rt: Runtime, x: Operand, tile_rows: int, operator: str) -> _Planes:
+    data, tiles = _room(rt, x, tile_rows, 1, BLOCK_K)
+    rows, k = data.shape[-2:]
+    sizes = (np.int64(rows), np.int64(k))
+    args = (*x.arguments(), data, *sizes, *rt.fault(operator))
+    rt.launch("bf16_plane", _pack_grid(x, rows, k), PACK_THREADS, *args)
+    return _Planes(data=data, amax=None, tiles=tiles)
+
+
+def _heal_planes(rt: Runtime, x: Operand, tile_rows: int, operator: str) -> _Planes:
+    data, tiles = _room(rt, x, tile_rows, 2, BLOCK_K)
+    rows, k = data.shape[-2:]
     amax = rt.zeros(x.batch, rows, dtype=torch.int32)
-    slices = (rows // PACK_ROWS * _ceil(x.k, MAXIMA_SLICE), x.batch, 1)
-    rt.launch(
-        "row_maxima", slices, PACK_THREADS,
-        *x.arguments(), amax, np.int64(rows), np.int64(MAXIMA_SLICE), *fault,
-    )  # fmt: skip
-    rt.launch("heal_planes", grid, PACK_THREADS, *x.arguments(), amax, data, *size)
+    grid = (rows // PACK_ROWS * _ceil(x.k, MAXIMA_SLICE), x.batch, 1)
+    sizes = (np.int64(rows), np.int64(MAXIMA_SLICE))
+    args = (*x.arguments(), amax, *sizes, *rt.fault(operator))
+    rt.launch("row_maxima", grid, PACK_THREADS, *args)
+    args = (*x.arguments(), amax, data, np.int64(rows), np.int64(k))
+    rt.launch("heal_planes", _pack_grid(x, rows, k), PACK_THREADS, *args)
     return _Planes(data=data, amax=amax, tiles=tiles)
+
+
+def _exact_planes(rt: Runtime, x: Operand, tile_rows: int, operator: str) -> _Planes:
+    data, tiles = _room(rt, x, tile_rows, 3, PACK_K)
+    rows, k = data.shape[-2:]
+    amax = rt.empty(x.batch, k // PACK_K, rows, dtype=torch.int32)
+    sizes = (np.int64(rows), np.int64(k))
+    args = (*x.arguments(), amax, data, *sizes, *rt.fault(operator))
+    rt.launch("exact_planes", _pack_grid(x, rows, k), PACK_THREADS, *args)
+    return _Planes(data=data, amax=amax, tiles=tiles)
+
+
+def _room(rt: Runtime, x: Operand, tile_rows: int, planes: int, block_k: int) -> tuple[Tensor, int]:
+    """Allocate planes of whole tiles and whole blocks of K; return them and the tiles."""
+    tiles = _ceil(x.rows, tile_rows)
+    shape = (planes, x.batch, tiles * tile_rows, _ceil(x.k, block_k) * block_k)
+    return rt.empty(*shape, dtype=torch.uint16), tiles
+
+
+def _pack_grid(x: Operand, rows: int, k: int) -> tuple[int, int, int]:
+    return (rows // PACK_ROWS * _ceil(k, PACK_K), x.batch, 1)
 
 
 def _merged(dimensions: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -30,6 +30,9 @@ ARCHITECTURES = {
     (12, 1): "rtx_blackwell",
 }
 
+# Profiles whose bits depend on the tensor core's own rounding; the others are the same anywhere.
+ARCHITECTURE_BOUND = frozenset({"heal", "bf16"})
+
 
 @cache
 def runtime(index: int = 0) -> Runtime:
@@ -93,9 +96,20 @@ def _install() -> torch.library.Library:
 def _on_current_device(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any) -> Any:
         index = _index()
-        if name == "gemm" and args[3] != architecture(index):
-            msg = f"gemm: arch {args[3]!r} was asked for, this GPU is {architecture(index)!r}"
-            raise UnsupportedError(msg)
+        if name == "gemm":
+            require_arch(profile=args[2], wanted=args[3], found=architecture(index))
         return function(runtime(index), *args)
 
     return run
+
+
+def require_arch(*, profile: str, wanted: str, found: str) -> None:
+    """Refuse a product whose bits another GPU's tensor cores define.
+
+    Raises:
+        UnsupportedError: `profile` depends on the architecture, and `found` is not `wanted`.
+
+    """
+    if profile in ARCHITECTURE_BOUND and wanted != found:
+        msg = f"gemm {profile}: arch {wanted!r} was asked for, this GPU is {found!r}"
+        raise UnsupportedError(msg)

@@ -69,6 +69,7 @@ def test_every_kernel_compiles(listings: dict[str, Listing], architecture: str) 
     [
         ("gemm_heal_96x128", "HMMA.16816.F32", 3 * 4, 6),
         ("gemm_heal_64x64", "HMMA.16816.F32", 2 * 4, 6),
+        ("gemm_exact_64x64", "HMMA.16816.F32", 2 * 4, 12),
         ("gemm_bf16_128x128", "HMMA.16816.F32.BF16", 4 * 4, 2),
         ("gemm_bf16_64x64", "HMMA.16816.F32.BF16", 2 * 4, 2),
     ],

@@ -18,7 +18,7 @@ from trainer.kernels.gemm import TILES, Operand, gemm
 
 OnHost = Callable[..., GuardedRuntime]
 
-PROFILES = ("heal", "bf16", "fp32")
+PROFILES = ("heal", "bf16", "fp32", "exact")
 # M, N, K: ones, edges of tiles and of K blocks, and more than one strip of eight tile rows.
 SHAPES = ((1, 1, 1), (65, 70, 67), (3, 130, 32), (97, 129, 31), (64, 64, 64), (530, 2, 5))
 
@@ -133,6 +133,28 @@ def test_heal_takes_every_magnitude(on_host: OnHost) -> None:
     require_equal(rt, gemm(rt, left, right, "heal"), emulated(left, right, "heal"))
 
 
+def test_exact_takes_every_magnitude(on_host: OnHost) -> None:
+    """Blocks of zeros, of subnormals and near overflow may lie side by side along K."""
+    rng = np.random.default_rng(7)
+    exponents = np.repeat(rng.choice([-149, -135, -100, -20, 0, 40, 62], (40, 4)), 64, axis=1)
+    a = (rng.uniform(-1, 1, (40, 256)) * np.exp2(exponents)).astype(np.float32)
+    a[3] = 0
+    a[4, 64:128] = 0
+    b = (rng.uniform(-1, 1, (256, 40)) * np.exp2(exponents.T)).astype(np.float32)
+    left, right = torch.from_numpy(a), torch.from_numpy(b)
+    rt = on_host()
+    require_equal(rt, gemm(rt, left, right, "exact"), emulated(left, right, "exact"))
+
+
+def test_exact_is_the_same_on_every_architecture(on_host: OnHost) -> None:
+    """Tensor cores with F = 23, 24 and 25 and L = 4, 8 and 16 give one result."""
+    a, b = random(30, 200), random(200, 20)
+    archs = ("volta", "ampere", "hopper")
+    runs = [gemm(on_host(arch), a, b, "exact").view(torch.int32) for arch in archs]
+    assert torch.equal(runs[0], runs[1])
+    assert torch.equal(runs[0], runs[2])
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_row_maxima_are_exact(on_host: OnHost, seed: int) -> None:
     """Every row's largest magnitude is found, in whatever tile or slice of K it lies."""
@@ -203,8 +225,8 @@ def test_deferred_checks_raise_on_leaving(on_host: OnHost) -> None:
 def test_what_no_kernel_takes_is_refused_by_name(on_host: OnHost) -> None:
     """Profiles, dtypes and shapes that do not exist are KernelErrors."""
     rt, a = on_host(), torch.ones(2, 2)
-    with pytest.raises(KernelError, match="exact"):
-        gemm(rt, a, a, "exact")
+    with pytest.raises(KernelError, match="fp8"):
+        gemm(rt, a, a, "fp8")
     with pytest.raises(KernelError, match="float64"):
         gemm(rt, a.double(), a, "heal")
     with pytest.raises(KernelError, match=r"got \[2, 2\] and \[3, 2\]"):

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 import trainer.kernels
+from emulator_ext import UnsupportedError
 from trainer.kernels.cupy_device import CupyDevice
 from trainer.kernels.errors import EnvironmentMissingError
-from trainer.kernels.register import ARCHITECTURES
+from trainer.kernels.register import ARCHITECTURES, require_arch
 from trainer.kernels.sources import MINIMUM_CAPABILITY, kernels_of, source_files, source_of
 
 
@@ -55,3 +56,17 @@ def test_each_kernel_is_defined_once() -> None:
     assert all(source_of(name) == path for name, path in names)
     with pytest.raises(KeyError):
         source_of("absent")
+
+
+@pytest.mark.parametrize("profile", ["heal", "bf16"])
+def test_another_gpu_s_bits_are_refused(profile: str) -> None:
+    """A run for one architecture does not silently take another's tensor cores."""
+    require_arch(profile=profile, wanted="hopper", found="hopper")
+    with pytest.raises(UnsupportedError, match="'ada' was asked for, this GPU is 'hopper'"):
+        require_arch(profile=profile, wanted="ada", found="hopper")
+
+
+@pytest.mark.parametrize("profile", ["fp32", "exact"])
+def test_bits_that_are_the_same_anywhere_run_anywhere(profile: str) -> None:
+    """Where no tensor core's rounding shows, any GPU will do."""
+    require_arch(profile=profile, wanted="ada", found="hopper")

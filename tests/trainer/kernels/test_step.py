@@ -93,7 +93,13 @@ def use_kernels(monkeypatch: pytest.MonkeyPatch) -> Callable[[GuardedRuntime], N
 
 @pytest.mark.parametrize(
     ("arch", "profile"),
-    [("hopper", "heal"), ("ampere", "heal"), ("ada", "bf16"), ("hopper", "fp32")],
+    [
+        ("hopper", "heal"),
+        ("ampere", "heal"),
+        ("ada", "bf16"),
+        ("hopper", "fp32"),
+        ("ampere", "exact"),
+    ],
 )
 def test_steps_have_the_emulated_device_s_roots(
     on_host: OnHost, use_kernels: Callable[[GuardedRuntime], None], arch: str, profile: str

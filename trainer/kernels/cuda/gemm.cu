@@ -1,9 +1,10 @@
-// D = A * B on tensor cores: the heal and bf16 profiles of NUMERICS section 2.
+// D = A * B on tensor cores: the heal, bf16 and exact profiles of NUMERICS section 2.
 //
 // A and B come as planes (pack.cu). A block computes a tile of one matrix of the batch; K
 // advances by 32 through a ring of shared-memory stages filled by cp.async. One accumulator is
 // one chain in ascending K, instruction by instruction, so tile shape, stages and warps have
 // no effect on any bit.
+#include "exact.cuh"
 #include "fragments.cuh"
 #include "heal.cuh"
 
@@ -11,16 +12,22 @@ constexpr int kStages = 3;
 
 // What a block must know about its product.
 struct Product {
-    const u16 *a, *b;            // [planes, batch, tiles * rows of a tile, k_padded]
-    const u32 *amax_a, *amax_b;  // heal: the maximum of every row of a plane
-    float* d;                    // [batch, m, n]
-    i64 plane_a, plane_b;        // elements from one plane to the next
+    const u16 *a, *b;  // [planes, batch, tiles * rows of a tile, k_padded]
+    // The greatest magnitude's bits, heal: of every row of a plane, [batch, rows]; exact: of
+    // every row's every block, [batch, blocks, rows].
+    const u32 *amax_a, *amax_b;
+    float* d;              // [batch, m, n]
+    i64 plane_a, plane_b;  // elements from one plane to the next
     i64 m, n;
     int k_padded, tiles_m, tiles_n;
 };
 
+// A profile is how many planes an operand has, what a thread keeps per instruction tile, what
+// it does with one block of K (step), what with every kFoldEvery-th block (fold; 0: nothing),
+// and what comes out.
 struct Bf16 {
     static constexpr int kPlanes = 1;
+    static constexpr int kFoldEvery = 0;
 
     // The chain never leaves the tensor core's accumulator.
     struct Accumulator {
@@ -40,7 +47,8 @@ struct Bf16 {
 };
 
 struct Heal {
-    static constexpr int kPlanes = 2;
+    static constexpr int kPlanes = 2;  // hi, lo
+    static constexpr int kFoldEvery = 0;
 
     struct Accumulator {
         float main[4], corr[4];
@@ -67,6 +75,43 @@ struct Heal {
     }
     __device__ __forceinline__ static float result(const Accumulator& c, int i, int exponent) {
         return ldexp_rn(__fadd_rn(c.main[i], __fmul_rn(c.corr[i], 0x1p-11f)), exponent);
+    }
+};
+
+struct Exact {
+    static constexpr int kPlanes = kDigits;
+    static constexpr int kFoldEvery = kExactBlock / kBlockK;
+
+    // Sums of digit products by their order o: integers below 2^24, so f32 holds them exactly
+    // and neither order nor architecture has an effect on them.
+    struct Accumulator {
+        float c[4];
+        float sums[kDigits][4];
+    };
+
+    __device__ __forceinline__ static void step(Accumulator& c, const FragmentA (&a)[kDigits],
+                                                const FragmentB (&b)[kDigits]) {
+#pragma unroll
+        for (int i = 0; i < kDigits; ++i) {
+#pragma unroll
+            for (int j = 0; i + j < kDigits; ++j) {
+                mma_f16(c.sums[i + j], a[i].k0, b[j].k[0], b[j].k[1]);
+                mma_f16(c.sums[i + j], a[i].k16, b[j].k[2], b[j].k[3]);
+            }
+        }
+    }
+
+    __device__ __forceinline__ static void fold(Accumulator& c, int i, int exponents) {
+#pragma unroll
+        for (int o = kDigits - 1; o >= 0; --o) {
+            c.c[i] = exact_combine(c.c[i], c.sums[o][i], exponents - 16 - kDigitBits * o);
+            c.sums[o][i] = 0.0F;
+        }
+    }
+
+    __device__ __forceinline__ static int exponent(const u32*, i64) { return 0; }
+    __device__ __forceinline__ static float result(const Accumulator& c, int i, int) {
+        return c.c[i];
     }
 };
 
@@ -164,12 +209,32 @@ struct Tile {
     }
 
     // Element i of an instruction tile lies in row lane / 4 + i / 2 * 8, column
-    // lane % 4 * 2 + i % 2 (device.cuh).
+    // lane % 4 * 2 + i % 2 (device.cuh). These are the places of the first.
+    __device__ __forceinline__ static i64 first_row() {
+        return static_cast<i64>(Place::tile_m()) * kRows + warp_m() * MI * 16 + lane() / 4;
+    }
+    __device__ __forceinline__ static i64 first_column() {
+        return static_cast<i64>(Place::tile_n()) * kColumns + warp_n() * NI * 8 + lane() % 4 * 2;
+    }
+
+    // Rows and columns beyond the operand exist in the planes, as zeros.
+    __device__ __forceinline__ void fold(int fold_block, int fold_blocks) {
+        const i64 block = Place::batch() * fold_blocks + fold_block;
+        const u32* amax_a = p.amax_a + block * p.tiles_m * kRows + first_row();
+        const u32* amax_b = p.amax_b + block * p.tiles_n * kColumns + first_column();
+#pragma unroll
+        for (int s = 0; s < NI * 2; ++s) {
+            const int exponent_b = exact_exponent(amax_b[s / 2 * 8 + s % 2]);
+#pragma unroll
+            for (int r = 0; r < MI * 2; ++r) {
+                Profile::fold(c[r / 2][s / 2], r % 2 * 2 + s % 2,
+                              exact_exponent(amax_a[r * 8]) + exponent_b);
+            }
+        }
+    }
+
     __device__ __forceinline__ void store(u32* status, u32 op) const {
-        const i64 row0 =
-            static_cast<i64>(Place::tile_m()) * kRows + warp_m() * MI * 16 + lane() / 4;
-        const i64 col0 =
-            static_cast<i64>(Place::tile_n()) * kColumns + warp_n() * NI * 8 + lane() % 4 * 2;
+        const i64 row0 = first_row(), col0 = first_column();
         const u32* amax_a = p.amax_a + Place::batch() * p.tiles_m * kRows;
         const u32* amax_b = p.amax_b + Place::batch() * p.tiles_n * kColumns;
         float* d = p.d + Place::batch() * p.m * p.n;
@@ -205,6 +270,11 @@ struct Tile {
             const int filling = reading == 0 ? kStages - 1 : reading - 1;
             fetch(filling, block + kStages - 1 < blocks);
             multiply(stages + reading * kStageElements);
+            if constexpr (Profile::kFoldEvery > 0) {
+                if (block % Profile::kFoldEvery == Profile::kFoldEvery - 1) {
+                    fold(block / Profile::kFoldEvery, blocks / Profile::kFoldEvery);
+                }
+            }
             reading = reading == kStages - 1 ? 0 : reading + 1;
         }
         store(status, op);
@@ -212,14 +282,14 @@ struct Tile {
 };
 
 // Shared memory: kStages * kStageElements * 2 bytes.
-#define HEAL_KERNEL(name, ...)                                                                   \
-    KERNEL((Tile<Heal, __VA_ARGS__>::kThreads), name)                                            \
+#define SCALED_KERNEL(name, Profile, ...)                                                        \
+    KERNEL((Tile<Profile, __VA_ARGS__>::kThreads), name)                                         \
     (const u16* a, const u16* b, i64 plane_a, i64 plane_b, const u32* amax_a, const u32* amax_b, \
      float* d, i64 m, i64 n, int k_padded, int tiles_m, int tiles_n, u32* status, u32 op) {      \
         DYNAMIC_SHARED(shared);                                                                  \
         const Product p{a,       b, amax_a, amax_b,   d,       plane_a,                          \
                         plane_b, m, n,      k_padded, tiles_m, tiles_n};                         \
-        Tile<Heal, __VA_ARGS__>(p, shared).run(status, op);                                      \
+        Tile<Profile, __VA_ARGS__>(p, shared).run(status, op);                                   \
     }
 
 #define BF16_KERNEL(name, ...)                                                                   \
@@ -231,7 +301,8 @@ struct Tile {
         Tile<Bf16, __VA_ARGS__>(p, shared).run(status, op);                                      \
     }
 
-HEAL_KERNEL(gemm_heal_96x128, 2, 4, 3, 4)
-HEAL_KERNEL(gemm_heal_64x64, 2, 2, 2, 4)
+SCALED_KERNEL(gemm_heal_96x128, Heal, 2, 4, 3, 4)
+SCALED_KERNEL(gemm_heal_64x64, Heal, 2, 2, 2, 4)
+SCALED_KERNEL(gemm_exact_64x64, Exact, 2, 2, 2, 4)
 BF16_KERNEL(gemm_bf16_128x128, 2, 4, 4, 4)
 BF16_KERNEL(gemm_bf16_64x64, 2, 2, 2, 4)

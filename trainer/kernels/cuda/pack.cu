@@ -3,6 +3,7 @@
 // A plane is [batch, rows_padded, k_padded] of 16-bit elements, K contiguous, zero outside the
 // operand: rows are A's rows or B's columns, so one product kernel serves every transposition
 // and needs no bounds while it loads. Zeros are neutral in a chain along K (NUMERICS 1).
+#include "exact.cuh"
 #include "heal.cuh"
 #include "operand.cuh"
 
@@ -101,5 +102,41 @@ KERNEL(kThreads, bf16_plane)(OPERAND(x), u16* plane, i64 rows_padded, i64 k_padd
         if (!is_finite(tile[row][col])) report_nonfinite(status, op);
         plane[(blockIdx.y * rows_padded + row0 + row) * k_padded + k0 + col] =
             bf16_rne(tile[row][col]);
+    }
+}
+
+// planes[3, batch, rows_padded, k_padded] := digits of the exact profile, and
+// amax[batch, k_padded / 64, rows_padded]. A tile is one block along K. Blocks as for heal_planes.
+KERNEL(kThreads, exact_planes)(OPERAND(x), u32* amax, u16* planes, i64 rows_padded, i64 k_padded,
+                               u32* status, u32 op) {
+    static_assert(kTileK == kExactBlock, "a tile must hold whole blocks");
+    __shared__ float tile[kTileRows][kTileK + 1];
+    const Operand x = MAKE_OPERAND(x);
+    const i64 row_tiles = rows_padded / kTileRows;
+    const i64 row0 = (blockIdx.x % row_tiles) * kTileRows;
+    const i64 block = blockIdx.x / row_tiles;
+    load_tile(tile, x, x.matrix(blockIdx.y), row0, block * kTileK);
+    __syncthreads();
+    const int lane = static_cast<int>(threadIdx.x % kWarp);
+    const i64 plane = gridDim.y * rows_padded * k_padded;
+    for (int row = static_cast<int>(threadIdx.x / kWarp); row < kTileRows; row += kThreads / 32) {
+        const float values[2] = {tile[row][lane], tile[row][lane + 32]};
+        u32 largest =
+            max(__float_as_uint(values[0]) & 0x7fffffffU, __float_as_uint(values[1]) & 0x7fffffffU);
+        for (u32 d = kWarp / 2; d > 0; d /= 2) {
+            largest = max(largest, __shfl_xor_sync(kAllLanes, largest, d));
+        }
+        if (lane == 0) {
+            amax[(blockIdx.y * (k_padded / kTileK) + block) * rows_padded + row0 + row] = largest;
+            if (largest >= 0x7f800000U) report_nonfinite(status, op);
+        }
+        u16* to = planes + (blockIdx.y * rows_padded + row0 + row) * k_padded + block * kTileK;
+        for (int half = 0; half < 2; ++half) {
+            i32 digits[kDigits];
+            exact_digits(exact_integer(values[half], exact_exponent(largest)), digits);
+            for (int i = 0; i < kDigits; ++i) {
+                to[i * plane + lane + 32 * half] = f16_rne(static_cast<float>(digits[i]));
+            }
+        }
     }
 }

@@ -53,6 +53,7 @@ inline float __uint_as_float(unsigned a) { return std::bit_cast<float>(a); }
 inline float __int_as_float(int a) { return std::bit_cast<float>(a); }
 inline double __longlong_as_double(long long a) { return std::bit_cast<double>(a); }
 inline long long __double_as_longlong(double a) { return std::bit_cast<long long>(a); }
+inline int __float2int_rn(float a) { return static_cast<int>(std::nearbyint(a)); }
 inline int __clz(int a) { return std::countl_zero(static_cast<unsigned>(a)); }
 
 // The low 32 bits of (high:low) >> shift.
