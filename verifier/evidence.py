@@ -1,9 +1,10 @@
 """How well the arithmetic behind one element is known (NUMERICS 1.4).
 
-"exact": fixed by IEEE 754. "recorded": a tensor-core step whose table row agrees with outputs
-recorded from hardware. "modelled": known from a published model only; a difference there is
-inconclusive. "unknown": there is no such instruction. `heal` keeps all its operands in the
-recorded region; `bf16` can leave it where every product of a step is as small as e_zero.
+"exact": fixed by IEEE 754 and, in the profile of that name, by integer sums that every engine
+holds. "recorded": a tensor-core step whose table row agrees with outputs recorded from hardware.
+"modelled": known from a published model only; a difference there is inconclusive. "unknown":
+there is no such instruction. `heal` keeps all its operands in the recorded region; `bf16` can
+leave it where every product of a step is as small as e_zero.
 """
 
 from __future__ import annotations

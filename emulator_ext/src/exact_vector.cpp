@@ -14,7 +14,7 @@ constexpr std::int64_t kDepth = 4;
 constexpr std::int64_t kRowBlock = 192;
 constexpr std::int64_t kPanels = 8;
 // Packed digits of a slab; more only if kDepth blocks need more.
-constexpr std::int64_t kSlabBytes = 8 << 20;
+constexpr std::int64_t kSlabBytes = 2 << 20;
 
 // Blocks of K in a slab: a multiple of kDepth, unless all fit.
 std::int64_t slab_blocks(std::int64_t lines, std::int64_t blocks) {
