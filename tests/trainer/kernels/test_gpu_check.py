@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,3 +93,11 @@ def test_exit_codes(
 def test_a_file_is_read_as_the_cluster_reads_it(path: Path) -> None:
     """Scalars read as strings give the configuration that a run of the file would commit."""
     assert gpu_check.read_config(path) == load_job(path).run
+
+
+def test_neither_ray_nor_zarr_is_needed() -> None:
+    """The check imports on a machine that has only torch, CuPy and small pure packages."""
+    absent = ("ray", "zarr", "obstore", "cryptography", "jinja2", "rich", "typer", "safetensors")
+    blocked = "import sys; sys.modules.update(dict.fromkeys(sys.argv[1:]));"
+    command = [sys.executable, "-c", f"{blocked} import trainer.kernels.gpu_check", *absent]
+    subprocess.run(command, check=True, cwd=CONFIGS.parent)
