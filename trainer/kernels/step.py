@@ -38,6 +38,7 @@ class DeviceStep:
 
     Attributes:
         arena: uint8 [bytes] on the device, the last step's committed values in leaf order.
+        packed_state: uint8 [bytes] on the device, the last hashed state in leaf order.
 
     """
 
@@ -46,7 +47,7 @@ class DeviceStep:
         self._constants = self.to_device(constants)
         self._arena_hasher = LeafHasher(rt, graph.arena)
         self._state_hasher = LeafHasher(rt, graph.layout("state"))
-        self._state_bytes = self._state_hasher.new_buffer()
+        self.packed_state = self._state_hasher.new_buffer()
         self.arena = self._arena_hasher.new_buffer()
 
     def to_device(self, arrays: Arrays) -> dict[str, Tensor]:
@@ -90,8 +91,8 @@ class DeviceStep:
     def state_root(self, state: Mapping[str, Tensor]) -> bytes:
         """Return the root of a state on the device."""
         for name, tensor in state.items():
-            self._state_hasher.pack_into(self._state_bytes, name, tensor)
-        return self._state_hasher.root(self._state_bytes)
+            self._state_hasher.pack_into(self.packed_state, name, tensor)
+        return self._state_hasher.root(self.packed_state)
 
     def _record(self, value: Value, tensor: Tensor) -> Tensor:
         self._arena_hasher.pack_into(self.arena, value.name, tensor)

@@ -115,6 +115,8 @@ def test_steps_have_the_emulated_device_s_roots(
     for step, batch in enumerate(batches(config)):
         result = device.run(state, batch, scalars(config, step))
         assert (result.arena_root, result.state_root) == expected[step]
+        kept = arena_root(device.packed_state.numpy(), graph.layout("state"))
+        assert kept == result.state_root
         state = result.state
     rt.require_margins()
     launched = set(rt.device.launched)
