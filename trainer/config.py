@@ -40,7 +40,11 @@ class NumericsConfig(_Section):
 
 
 class ModelConfig(_Section):
-    """A decoder-only transformer over bytes."""
+    """A decoder-only transformer over bytes.
+
+    `attention`: `f32` multiplies by the run's profile; `int16` holds queries, keys and values as
+    INT16 vectors and multiplies them exactly.
+    """
 
     layers: Size
     width: Size
@@ -48,6 +52,7 @@ class ModelConfig(_Section):
     hidden: Size
     context: Size
     vocab: Size = 256
+    attention: Literal["f32", "int16"] = "f32"
     norm_eps: Fraction = Decimal("0.00001")
     rope_base: Fraction = Decimal(10000)
 
@@ -121,6 +126,13 @@ class RunConfig(_Section):
     optim: OptimConfig
     train: TrainConfig
     record: RecordConfig = RecordConfig()
+
+    @model_validator(mode="after")
+    def _attention_is_built(self) -> Self:
+        if self.model.attention == "int16" and self.numerics.device == "cuda":
+            msg = "model.attention int16 on device cuda is not built; use emulated"
+            raise ValueError(msg)
+        return self
 
     @model_validator(mode="after")
     def _warmup_ends(self) -> Self:

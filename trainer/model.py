@@ -123,11 +123,22 @@ class Transformer:
         ]
         q_BHTK = ops.rope(qkv_BHTK[0], cos, sin, inverse=False)
         k_BHTK = ops.rope(qkv_BHTK[1], cos, sin, inverse=False)
-        scores_BHTT = self.matmul(q_BHTK, k_BHTK.transpose(-1, -2))
-        p_BHTT = ops.causal_softmax(scores_BHTT, size**-0.5)
-        o_BHTK = self.matmul(p_BHTT, qkv_BHTK[2])
+        p_BHTT = ops.causal_softmax(self._scores(q_BHTK, k_BHTK), size**-0.5)
+        o_BHTK = self._mixture(p_BHTT, qkv_BHTK[2])
         o_ND = o_BHTK.permute(0, 2, 1, 3).reshape(batch * time, heads * size)
         return self.matmul(o_ND, parameters[f"layer{layer}.attention_out"])
+
+    def _scores(self, q_BHTK: Tensor, k_BHTK: Tensor) -> Tensor:
+        if self.model.attention == "f32":
+            return self.matmul(q_BHTK, k_BHTK.transpose(-1, -2))
+        q, k = ops.int16_hold(q_BHTK), ops.int16_hold(k_BHTK)
+        return ops.int16_dot(q, k, self.numerics.profile, self.numerics.arch)
+
+    def _mixture(self, p_BHTT: Tensor, v_BHTK: Tensor) -> Tensor:
+        if self.model.attention == "f32":
+            return self.matmul(p_BHTT, v_BHTK)
+        v = ops.int16_hold(v_BHTK)
+        return ops.int16_blend(p_BHTT, v, self.numerics.profile, self.numerics.arch)
 
 
 def as_parameters(state: Mapping[str, T]) -> dict[str, T]:

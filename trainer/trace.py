@@ -54,7 +54,10 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 # Operators whose f32 operands and results the arena holds: all products that attention and
 # projections are made of.
-PRODUCTS = frozenset({"bitwitness::gemm", "bitwitness::int16_scores", "bitwitness::int16_mix"})
+PRODUCTS = frozenset(
+    f"bitwitness::{name}"
+    for name in ("gemm", "int16_scores", "int16_mix", "int16_dot", "int16_blend")
+)
 
 Tensors = Mapping[str, Tensor]
 Declared = Mapping[str, tuple[DType, Sequence[int]]]

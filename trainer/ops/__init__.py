@@ -20,14 +20,21 @@ from trainer.ops.ends import (
     embedding,
     embedding_backward,
 )
-from trainer.ops.int16 import int16_mix, int16_quantise, int16_scores
+from trainer.ops.int16 import (
+    int16_blend,
+    int16_dot,
+    int16_hold,
+    int16_mix,
+    int16_quantise,
+    int16_scores,
+)
 from trainer.ops.matmul import gemm
 from trainer.ops.registry import registered
 from trainer.ops.rows import rmsnorm, rmsnorm_backward, swiglu, swiglu_backward
 from trainer.ops.update import adamw, all_reduce, clip_coefficient, sum_squares
 
-# The names of the pinned set, without the namespace: what training is made of, and what
-# generation needs besides, for which there are no CUDA kernels.
+# The names of the pinned set, without the namespace: what plain training is made of, and what
+# INT16 attention and generation need besides, for which there are no CUDA kernels.
 PINNED = registered()
 EMULATED_ONLY = registered(emulated_only=True)
 
@@ -47,6 +54,9 @@ __all__ = [
     "embedding_backward",
     "gemm",
     "greedy",
+    "int16_blend",
+    "int16_dot",
+    "int16_hold",
     "int16_mix",
     "int16_quantise",
     "int16_scores",

@@ -2,16 +2,23 @@
 
 A vector of the last axis is held as int16 values q by their bits (uint16 "codes") and one
 uint8 scale: x ~ q * 2^(scale - 127). Sums of products of q are integers, exact on every
-tensor core. Formulas: docs/formats/operators.md. None has a derivative.
+tensor core. Formulas: docs/formats/operators.md.
+
+A cache is made of codes, and nothing over codes has a derivative. Training holds queries, keys
+and values in f32 (`int16_hold`) and multiplies what is held (`int16_dot`, `int16_blend`): the
+same products, with straight-through gradients.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from emulator_ext import pinned
 from trainer.ops import tensors, threads
+from trainer.ops.matmul import gemm
 from trainer.ops.registry import register
 
 
@@ -34,6 +41,27 @@ def int16_mix(p: Tensor, v: Tensor, v_scale: Tensor) -> Tensor:
     The scales are folded into p, whose rows are then held in 24 bits.
     """
     return _mix(p, v, v_scale)  # type: ignore[no-any-return]
+
+
+def int16_hold(x: Tensor) -> Tensor:
+    """Return what the INT16 vectors of x f32 [..., K] stand for; the gradient is passed on."""
+    return _hold(x)  # type: ignore[no-any-return]
+
+
+def int16_dot(q: Tensor, k: Tensor, profile: str, arch: str) -> Tensor:
+    """Return the INT16 scores of held rows: f32 [..., M, K] and [..., N, K] -> [..., M, N].
+
+    The gradients are GEMMs of the profile over the held values.
+    """
+    return _dot(q, k, profile, arch)  # type: ignore[no-any-return]
+
+
+def int16_blend(p: Tensor, v: Tensor, profile: str, arch: str) -> Tensor:
+    """Return the INT16 mixture of held rows: f32 [..., M, N] and [..., N, K] -> [..., M, K].
+
+    The gradients are GEMMs of the profile over p and the held values.
+    """
+    return _blend(p, v, profile, arch)  # type: ignore[no-any-return]
 
 
 def _quantise_cpu(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,6 +112,91 @@ def _require_stacks(op: str, x: Tensor, codes: Tensor, scales: Tensor, meets: bo
     tensors.require_shape(op, holds=fits, found=found)
 
 
+def _hold_cpu(x: Tensor) -> Tensor:
+    (rows,) = tensors.f32("int16_hold", x)
+    codes, scales = pinned.int16_quantise(rows, threads=threads.current())
+    return tensors.tensor_of(pinned.int16_dequantise(codes, scales, threads=threads.current()))
+
+
+def _hold_fake(x: Tensor) -> Tensor:
+    tensors.require("int16_hold", torch.float32, x)
+    return x.new_empty(x.shape)
+
+
+def _dot_cpu(q: Tensor, k: Tensor, profile: str, arch: str) -> Tensor:
+    del profile, arch
+    left, right = tensors.f32("int16_dot", q, k)
+    codes, scales = pinned.int16_quantise(right, threads=threads.current())
+    scores = pinned.int16_scores(left, codes, scales, threads=threads.current())
+    return tensors.tensor_of(scores)
+
+
+def _dot_fake(q: Tensor, k: Tensor, profile: str, arch: str) -> Tensor:
+    del profile, arch
+    _require_pair("int16_dot", q, k, q.shape[-1] == k.shape[-1])
+    return q.new_empty((*q.shape[:-1], k.shape[-2]))
+
+
+def _blend_cpu(p: Tensor, v: Tensor, profile: str, arch: str) -> Tensor:
+    del profile, arch
+    left, right = tensors.f32("int16_blend", p, v)
+    codes, scales = pinned.int16_quantise(right, threads=threads.current())
+    mixed = pinned.int16_mix(left, codes, scales, threads=threads.current())
+    return tensors.tensor_of(mixed)
+
+
+def _blend_fake(p: Tensor, v: Tensor, profile: str, arch: str) -> Tensor:
+    del profile, arch
+    _require_pair("int16_blend", p, v, p.shape[-1] == v.shape[-2])
+    return p.new_empty((*p.shape[:-1], v.shape[-1]))
+
+
+def _require_pair(op: str, a: Tensor, b: Tensor, meets: bool) -> None:  # noqa: FBT001
+    """Check two f32 operands, for fake tensors."""
+    tensors.require(op, torch.float32, a, b)
+    fits = meets and a.ndim >= 2 and a.shape[:-2] == b.shape[:-2]
+    tensors.require_shape(op, holds=fits, found=f"{tuple(a.shape)} {tuple(b.shape)}")
+
+
+class _HoldGradient:
+    def save(self, ctx: Any, args: tuple[Any, ...], result: Tensor) -> None:
+        del ctx, args, result
+
+    def backward(self, ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        del ctx
+        return grads
+
+
+class _DotGradient:
+    def save(self, ctx: Any, args: tuple[Any, ...], result: Tensor) -> None:
+        del result
+        ctx.save_for_backward(args[0], args[1])
+        ctx.numerics = args[2:]
+
+    def backward(self, ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        (g,) = grads
+        q, k = ctx.saved_tensors
+        if g is None:
+            return None, None, None, None
+        dq = gemm(g, k, *ctx.numerics)
+        return dq, gemm(g.transpose(-1, -2), q, *ctx.numerics), None, None
+
+
+class _BlendGradient:
+    def save(self, ctx: Any, args: tuple[Any, ...], result: Tensor) -> None:
+        del result
+        ctx.save_for_backward(args[0], args[1])
+        ctx.numerics = args[2:]
+
+    def backward(self, ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        (g,) = grads
+        p, v = ctx.saved_tensors
+        if g is None:
+            return None, None, None, None
+        dp = gemm(g, v.transpose(-1, -2), *ctx.numerics)
+        return dp, gemm(p.transpose(-1, -2), g, *ctx.numerics), None, None
+
+
 _quantise = register(
     "int16_quantise(Tensor x) -> (Tensor, Tensor)",
     _quantise_cpu,
@@ -100,5 +213,22 @@ _mix = register(
     "int16_mix(Tensor p, Tensor v, Tensor v_scale) -> Tensor",
     _mix_cpu,
     _mix_fake,
+    emulated_only=True,
+)
+_hold = register(
+    "int16_hold(Tensor x) -> Tensor", _hold_cpu, _hold_fake, _HoldGradient(), emulated_only=True
+)
+_dot = register(
+    "int16_dot(Tensor q, Tensor k, str profile, str arch) -> Tensor",
+    _dot_cpu,
+    _dot_fake,
+    _DotGradient(),
+    emulated_only=True,
+)
+_blend = register(
+    "int16_blend(Tensor p, Tensor v, str profile, str arch) -> Tensor",
+    _blend_cpu,
+    _blend_fake,
+    _BlendGradient(),
     emulated_only=True,
 )
