@@ -40,9 +40,13 @@ sanitize: install
 soak: install
 	$(BIN)/python -m tests.emulator_ext.mma_soak
 
-# On a machine with a GPU: every kernel against the CPU, a training run, and its roots.
+# On a machine with a GPU, with the Python that is there: every kernel against the CPU bit for
+# bit, a training run and its roots, then the speeds.
 gpu-check:
-	python3 -m trainer.kernels.gpu_check
+	cmake -S . -B build/gpu -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$$(command -v $(PYTHON))
+	cmake --build build/gpu --parallel
+	PYTHONPATH=build/gpu/emulator_ext:. $(PYTHON) -m trainer.kernels.gpu_check
+	PYTHONPATH=build/gpu/emulator_ext:. $(PYTHON) -m benchmarks.gpu
 
 check: install
 	$(BIN)/ruff check .
