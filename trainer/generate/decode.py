@@ -13,8 +13,13 @@ from trainer.errors import ConfigError
 from trainer.executor import Sink, execute
 from trainer.generate.config import GenerationConfig
 from trainer.generate.step import batch_of, constants_of, derive_decode_graph, initial_state
-from trainer.graph import StepGraph
+from trainer.graph import StepGraph, Value
 from trainer.ops import threads as op_threads
+
+
+def _unchanged(value: Value, tensor: Tensor) -> Tensor:
+    del value
+    return tensor
 
 
 def decode(
@@ -23,8 +28,11 @@ def decode(
     prompts: Sequence[bytes],
     *,
     threads: int | None = None,
+    sink: Sink = _unchanged,
 ) -> NDArray[np.uint8]:
     """Return prompts and what follows them, u8 [batch, prompt + tokens].
+
+    `sink` sees every value that a committed generation would commit.
 
     Raises:
         ConfigError: the prompts are not what the configuration says.
@@ -36,7 +44,7 @@ def decode(
     state = tensors(initial_state(config, prompt_array(config, prompts)))
     with op_threads.use(threads):
         for step in range(config.steps):
-            state = run_step(graph, state, constants, step, lambda _value, tensor: tensor)
+            state = run_step(graph, state, constants, step, sink)
     return text_of(config, state["tokens"].numpy())
 
 
