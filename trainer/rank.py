@@ -12,22 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from trainer.config import RunConfig
-from trainer.constants import step_constants, step_scalars
+from trainer.constants import step_scalars
 from trainer.data import batch_at
 from trainer.dataset import read_dataset
-from trainer.errors import ConfigError
-from trainer.executor import execute
+from trainer.engine import open_engine
 from trainer.graph import StepGraph
 from trainer.ops import threads as op_threads
 from trainer.plan import kept_states, layouts_of, open_for_writing, read_registration
 from trainer.recorder import Recorder
 from trainer.trace import derive_graph
-from transcript.layout import Layout
 from transcript.leaves import arena_root
 from transcript.run import RunFolder
 from transcript.store import RunStore
@@ -63,10 +58,10 @@ class RankTrainer:
         config: the run.
         folder: a folder that `trainer.prepare.prepare_run` has prepared.
         rank: from 0.
-        threads: threads of the emulated device and of hashing; all CPUs by default.
+        threads: threads of the emulated device and of host hashing; all CPUs by default.
 
     Raises:
-        ConfigError: `device: cuda`, which this class cannot serve.
+        trainer.kernels.errors.EnvironmentMissingError: `device: cuda` without CuPy or a GPU.
         transcript.errors.TranscriptError: the folder is not a prepared run.
 
     """
@@ -74,9 +69,7 @@ class RankTrainer:
     def __init__(
         self, config: RunConfig, folder: RunFolder, *, rank: int = 0, threads: int | None = None
     ) -> None:
-        if config.numerics.device != "emulated":
-            raise ConfigError(f"device {config.numerics.device} is not built in this version")
-        self.config, self.rank, self.threads = config, rank, threads
+        self.config, self.rank = config, rank
         self._workers = op_threads.resolve(threads)
         self.graph: StepGraph = derive_graph(config)
         self._layouts = layouts_of(self.graph)
@@ -85,10 +78,9 @@ class RankTrainer:
         self._recorder = Recorder(
             open_for_writing(config, folder, self._layouts), rank=rank, threads=self._workers
         )
+        self._engine = open_engine(config, self.graph, self._recorder, threads)
         registration = read_registration(folder).predicate
         self._dataset = read_dataset(folder, registration.dataset.tokens, self._workers)
-        constants = step_constants(config.model, config.train.world)
-        self._constants = {name: torch.from_numpy(a) for name, a in constants.items()}
         self._recorded = frozenset(config.record.recorded(config.train.steps))
         self._kept = frozenset(kept_states(config))
         self.restore(0)
@@ -101,7 +93,7 @@ class RankTrainer:
 
         """
         reader = RunStore.open(self._folder.store, self._layouts)
-        self._adopt(step, reader.read_state(step))
+        self.step, self._state_root = step, self._engine.adopt(reader.read_state(step))
 
     def run_step(self) -> RankStep:
         """Execute the next step, have what is recorded written, and return its digests.
@@ -114,61 +106,28 @@ class RankTrainer:
         step, before = self.step, self._state_root
         batch = batch_at(self._dataset.tokens, self._dataset.root, self.config, step, self.rank)
         scalars = step_scalars(self.config.optim, self.config.train.steps, step)
+        executed = self._engine.run(batch, scalars, keep=step in self._recorded)
         started = time.perf_counter()
-        self._recorder.seconds = 0.0
-        with op_threads.use(self.threads):
-            result = execute(
-                self.graph,
-                state=self._state,
-                batch={name: torch.from_numpy(a) for name, a in batch.items()},
-                constants=self._constants,
-                scalars=torch.from_numpy(scalars),
-                sink=self._recorder.sink,
-            )
-        executed = time.perf_counter()
-        arena, batch_root = self._recorder.root(), self._pack_batch(batch)
-        self._adopt(step + 1, self._pack_state(result.state))
+        self.step, self._state_root = step + 1, executed.state
+        batch_bytes = self._batch_layout.pack(batch)
         self._write(step)
-        recorded = time.perf_counter() - executed
         return RankStep(
             rank=self.rank,
             step=step,
             state_before=before,
-            state_after=self._state_root,
-            batch=batch_root,
+            state_after=executed.state,
+            batch=arena_root(batch_bytes, self._batch_layout, self._workers).hex(),
             scalars=tuple(f"{bits:08x}" for bits in scalars.view(np.uint32)),
-            arena=arena,
-            metrics={name: _bits(tensor) for name, tensor in result.metrics.items()},
-            compute_seconds=executed - started - self._recorder.seconds,
-            record_seconds=recorded + self._recorder.seconds,
+            arena=executed.arena,
+            metrics=executed.metrics,
+            compute_seconds=executed.compute_seconds,
+            record_seconds=executed.record_seconds + time.perf_counter() - started,
         )
 
     def _write(self, step: int) -> None:
         if step in self._recorded:
             self._recorder.write_arena(step)
         if self.rank == 0 and self.step in self._kept:
-            self._recorder.write_state(self.step, self._state_bytes)
+            self._recorder.write_state(self.step, self._engine.packed_state())
         if self.step == self.config.train.steps:
             self._recorder.flush()
-
-    def _root(self, buffer: NDArray[np.uint8], layout: Layout) -> str:
-        return arena_root(buffer, layout, self._workers).hex()
-
-    def _pack_batch(self, batch: Mapping[str, NDArray[np.int32]]) -> str:
-        return self._root(self._batch_layout.pack(batch), self._batch_layout)
-
-    def _pack_state(self, state: Mapping[str, Tensor]) -> NDArray[np.uint8]:
-        return self._layouts.state.pack({name: t.numpy() for name, t in state.items()})
-
-    def _adopt(self, step: int, packed: NDArray[np.uint8]) -> None:
-        layout = self._layouts.state
-        self.step, self._state_bytes = step, packed
-        self._state_root = self._root(packed, layout)
-        self._state = {
-            entry.name: torch.from_numpy(layout.unpack(packed, entry.name))
-            for entry in layout.entries
-        }
-
-
-def _bits(scalar: Tensor) -> str:
-    return f"{int(scalar.numpy().view(np.uint32)):08x}"

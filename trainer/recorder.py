@@ -49,6 +49,10 @@ class Recorder:
         self.seconds += time.perf_counter() - started
         return tensor
 
+    def fill(self, arena: Buffer) -> None:
+        """Take a whole arena that was packed elsewhere, uint8 [arena bytes]."""
+        np.copyto(self._arenas[0], arena)
+
     def root(self) -> str:
         """Return the root of the arena that is being filled, hex."""
         return arena_root(self._arenas[0], self._layout, self._threads).hex()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+import trainer.engine
 import trainer.prepare
 import trainer.rank
 from tests.attacks.conftest import CHEATED_STEP, cheating_run, judge
@@ -70,7 +71,7 @@ def test_other_learning_rate_that_is_hidden(tmp_path: Path) -> None:
     """A step that used another learning rate than it logged gives another state."""
     cheat = cheating_execute(lambda inputs: inputs | {"scalars": inputs["scalars"] * 1.25})
     run = cheating_run(
-        tmp_path / "run", lambda patch: patch.setattr(trainer.rank, "execute", cheat)
+        tmp_path / "run", lambda patch: patch.setattr(trainer.engine, "execute", cheat)
     )
     judgement = judge(run)
     assert judgement.faults() == {f"step.state_after@{CHEATED_STEP}": MISMATCH}
@@ -101,7 +102,7 @@ def test_swapped_batch_that_is_hidden(tmp_path: Path) -> None:
 
     run = cheating_run(
         tmp_path / "run",
-        lambda patch: patch.setattr(trainer.rank, "execute", cheating_execute(swap)),
+        lambda patch: patch.setattr(trainer.engine, "execute", cheating_execute(swap)),
     )
     judgement = judge(run)
     assert judgement.faults()[f"step.values@{CHEATED_STEP}"] == MISMATCH
@@ -115,7 +116,9 @@ def test_skipped_update(tmp_path: Path) -> None:
         result = execute(graph, **inputs)
         return StepResult(state=dict(inputs["state"]), metrics=result.metrics)
 
-    run = cheating_run(tmp_path / "run", lambda patch: patch.setattr(trainer.rank, "execute", skip))
+    run = cheating_run(
+        tmp_path / "run", lambda patch: patch.setattr(trainer.engine, "execute", skip)
+    )
     expected = {f"step.state_after@{t}": MISMATCH for t in range(runs.STEPS)}
     assert judge(run).faults() == expected
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import trainer.executor
 from tests.trainer.kernels.shim.host import SHIM, STEP, HostDevice, build
 from trainer.kernels.device import Runtime
+from trainer.kernels.operators import IMPLEMENTATIONS
 from trainer.kernels.sources import CUDA_FOLDER, PINNED_INCLUDE
 
 _MARGIN = 64  # bytes on both sides of every allocation
@@ -69,3 +73,20 @@ def on_host(library: ctypes.CDLL) -> Callable[..., GuardedRuntime]:
         return GuardedRuntime(HostDevice(library, arch, seed))
 
     return make
+
+
+@pytest.fixture
+def use_kernels(monkeypatch: pytest.MonkeyPatch) -> Callable[[GuardedRuntime], None]:
+    """Let the executor run pinned operators through the kernels instead of torch's dispatcher."""
+    plain = trainer.executor._callable
+
+    def install(rt: GuardedRuntime) -> None:
+        def choose(op: str) -> Callable[..., Any]:
+            namespace, _, name = op.partition("::")
+            if namespace != "bitwitness":
+                return plain(op)
+            return functools.partial(IMPLEMENTATIONS[name], rt)
+
+        monkeypatch.setattr(trainer.executor, "_callable", choose)
+
+    return install

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-import trainer.executor
 from emulator_ext import NonFiniteError
 from tests.conftest import tiny_document
 from tests.trainer.kernels.conftest import GuardedRuntime
@@ -19,7 +16,6 @@ from trainer.config import RunConfig
 from trainer.constants import step_constants, step_scalars
 from trainer.executor import execute
 from trainer.graph import StepGraph, Value
-from trainer.kernels.operators import IMPLEMENTATIONS
 from trainer.kernels.step import DeviceStep
 from trainer.state import initial_state
 from trainer.trace import derive_graph
@@ -72,23 +68,6 @@ def emulated(config: RunConfig, graph: StepGraph) -> list[tuple[bytes, bytes]]:
         packed = layout.pack({name: tensor.numpy() for name, tensor in state.items()})
         roots.append((arena_root(arena, graph.arena), arena_root(packed, layout)))
     return roots
-
-
-@pytest.fixture
-def use_kernels(monkeypatch: pytest.MonkeyPatch) -> Callable[[GuardedRuntime], None]:
-    """Let the executor run pinned operators through the kernels instead of torch's dispatcher."""
-    plain = trainer.executor._callable
-
-    def install(rt: GuardedRuntime) -> None:
-        def choose(op: str) -> Callable[..., Any]:
-            namespace, _, name = op.partition("::")
-            if namespace != "bitwitness":
-                return plain(op)
-            return functools.partial(IMPLEMENTATIONS[name], rt)
-
-        monkeypatch.setattr(trainer.executor, "_callable", choose)
-
-    return install
 
 
 @pytest.mark.parametrize(
