@@ -196,10 +196,9 @@ def _cpus() -> int:
 
 def audit_outcome(result: Path, seconds: float) -> Outcome:
     """Say what an audit came to, from the report that its signed result names."""
-    from verifier.report import REPORT_HTML
+    from verifier.report import REPORT_HTML, REPORT_JSON
     from verifier.report_data import from_json
     from verifier.verdict import exit_code
-    from verifier.verify import REPORT_JSON
 
     source = result.with_name(REPORT_JSON)
     data = from_json(source.read_bytes(), file=str(source))

@@ -1,6 +1,6 @@
 """The command line: `bitwitness COMMAND`, and `python -m cluster.train|audit` inside Ray jobs.
 
-Commands parse their arguments and call the same functions that the jobs call. Heavy packages
+Commands parse their arguments and return the same functions that the jobs call. Heavy packages
 are imported inside the commands, so that `--help` answers at once.
 """
 # ruff: noqa: ARG001, D301, FBT002
@@ -10,7 +10,8 @@ are imported inside the commands, so that `--help` answers at once.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,6 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+Command = Callable[[], Outcome]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Address = Annotated[
@@ -70,7 +72,7 @@ def train(
     ] = None,
     as_json: Json = False,
     debug: Debug = False,
-) -> Outcome:
+) -> Command:
     """Train a model, commit every step, sign the result.
 
     \b
@@ -80,7 +82,7 @@ def train(
     """
     from cluster.train import train_command
 
-    return train_command(config, out=out, address=address, key=key)
+    return partial(train_command, config, out=out, address=address, key=key)
 
 
 @app.command()
@@ -144,7 +146,7 @@ def audit(
     ] = None,
     as_json: Json = False,
     debug: Debug = False,
-) -> Outcome:
+) -> Command:
     """Check a run: every step's structure, and random steps bit by bit.
 
     \b
@@ -155,20 +157,19 @@ def audit(
     """
     from cluster.audit import AuditRequest, Workers, audit_command
 
-    return audit_command(
-        AuditRequest(
-            run=run,
-            steps=steps,
-            beacon=beacon,
-            beacon_hex=beacon_hex,
-            nonce=nonce,
-            out=out,
-            key=key,
-            trust=trust,
-            budget=budget,
-            workers=Workers(ray=not no_ray, address=address, count=workers, threads=threads),
-        )
+    request = AuditRequest(
+        run=run,
+        steps=steps,
+        beacon=beacon,
+        beacon_hex=beacon_hex,
+        nonce=nonce,
+        out=out,
+        key=key,
+        trust=trust,
+        budget=budget,
+        workers=Workers(ray=not no_ray, address=address, count=workers, threads=threads),
     )
+    return partial(audit_command, request)
 
 
 @app.command()
@@ -176,17 +177,16 @@ def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an audit.")],
     as_json: Json = False,
     debug: Debug = False,
-) -> Outcome:
+) -> Command:
     """Write report.html again from an audit's signed result.
 
     \b
     Example:
       bitwitness report runs/demo.audits/001
     """
-    from verifier.report import write_report
+    from cluster.verify import report_command
 
-    page = write_report(folder)
-    return Outcome(document={"report": str(page)}, text=str(page))
+    return partial(report_command, folder)
 
 
 @app.command()
@@ -205,7 +205,7 @@ def verify(
     ] = None,
     as_json: Json = False,
     debug: Debug = False,
-) -> Outcome:
+) -> Command:
     """Check signed statements offline: signature, type and form.
 
     An audit result that is not PASS exits with 1, however good its signature.
@@ -217,21 +217,20 @@ def verify(
     """
     from cluster.verify import verify_command
 
-    return verify_command(files, trust, run)
+    return partial(verify_command, files, trust, run)
 
 
 @app.command()
-def inspect(run: Run, as_json: Json = False, debug: Debug = False) -> Outcome:
+def inspect(run: Run, as_json: Json = False, debug: Debug = False) -> Command:
     """Say what a run's folder holds, without judging it.
 
     \b
     Example:
       bitwitness inspect runs/demo
     """
-    from cluster.describe import describe_run
-    from cluster.places import existing_run
+    from cluster.describe import inspect_command
 
-    return describe_run(existing_run(run))
+    return partial(inspect_command, run)
 
 
 @app.command()
@@ -241,19 +240,16 @@ def keygen(
     ],
     as_json: Json = False,
     debug: Debug = False,
-) -> Outcome:
+) -> Command:
     """Make an Ed25519 key pair.
 
     \b
     Example:
       bitwitness keygen ~/keys/trainer.pem
     """
-    from cluster.places import new_key_pair
+    from cluster.places import keygen_command
 
-    public = path.with_name(f"{path.name}.pub.pem")
-    new_key_pair(path, public)
-    document = {"private_key": str(path), "public_key": str(public)}
-    return Outcome(document=document, text=f"Private {path}\nPublic  {public}")
+    return partial(keygen_command, path)
 
 
 def main(command: str | None = None) -> None:
@@ -264,13 +260,14 @@ def main(command: str | None = None) -> None:
 def run(arguments: Sequence[str], command: str | None = None) -> int:
     """Run the command line and return its exit code; `command` is already chosen if given."""
     return border.run(
-        lambda: _dispatch(list(arguments) or ["--help"], command),
+        lambda: _perform(list(arguments) or ["--help"], command),
         as_json="--json" in arguments,
         debug="--debug" in arguments,
     )
 
 
-def _dispatch(arguments: list[str], command: str | None) -> Outcome:
+def _perform(arguments: list[str], command: str | None) -> Outcome:
+    """Parse, then work outside of typer, which would turn an interrupt into a silent exit."""
     parser: Any = typer.main.get_command(app)
     program = "bitwitness"
     if command is not None:
@@ -280,7 +277,7 @@ def _dispatch(arguments: list[str], command: str | None) -> Outcome:
     except _CommandLineError as error:
         raise UsageError(error.format_message(), next_step=f"see {program} --help") from None
     # --help prints by itself and returns an exit code
-    return result if isinstance(result, Outcome) else Outcome(exit_code=result or 0)
+    return result() if callable(result) else Outcome(exit_code=result or 0)
 
 
 if __name__ == "__main__":

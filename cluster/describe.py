@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cluster.border import Outcome
+from cluster.places import existing_run
 from transcript.dsse import ENVELOPE_LIMIT
 from transcript.keys import PublicKey
 from transcript.log import LogReader, StepLeaf
@@ -24,6 +25,11 @@ from transcript.statements import (
     open_registration,
     open_statement,
 )
+
+
+def inspect_command(run: Path) -> Outcome:
+    """Describe the run of that path; see `describe_run` for the errors."""
+    return describe_run(existing_run(run))
 
 
 def describe_run(folder: Path) -> Outcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ray.util.metrics import Gauge
+from typing import Any
 
 
 class StepGauges:
@@ -22,7 +22,10 @@ class StepGauges:
         self._seconds.set(seconds)
 
 
-def _gauge(name: str, description: str, run: str) -> Gauge:
+def _gauge(name: str, description: str, run: str) -> Any:
+    # Not at the top: nothing of ours imports Ray before a session has set its environment.
+    from ray.util.metrics import Gauge
+
     gauge = Gauge(name, description=description, tag_keys=("run",))
     gauge.set_default_tags({"run": run})
     return gauge

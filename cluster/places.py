@@ -17,6 +17,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from cluster.border import Outcome
 from cluster.errors import ExistsError, FileError
 from cluster.ray_session import in_job
 from transcript.keys import PrivateKey
@@ -117,6 +118,14 @@ def signing_key(given: Path | None, private: Path, public: Path) -> Path:
         msg = f"{chosen}: not an Ed25519 key, which logs are signed with"
         raise FileError(msg, next_step="make one with `bitwitness keygen`")
     return chosen
+
+
+def keygen_command(path: Path) -> Outcome:
+    """Make a key pair: the private half at `path`, the public one beside it."""
+    public = path.with_name(f"{path.name}.pub.pem")
+    new_key_pair(path, public)
+    document = {"private_key": str(path), "public_key": str(public)}
+    return Outcome(document=document, text=f"Private    {path}\nPublic     {public}")
 
 
 def new_key_pair(private: Path, public: Path) -> None:

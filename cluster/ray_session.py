@@ -12,11 +12,14 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
+import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,9 +83,10 @@ def _already_connected() -> bool:
 
 def _existing(address: str) -> Iterator[RaySession]:
     _check_reachable(address)
-    _init(address=address)
     try:
-        yield RaySession(address=address, owned=False, logs="")
+        _init(address=address)
+        with _terminable():
+            yield RaySession(address=address, owned=False, logs="")
     finally:
         _shutdown()
 
@@ -104,7 +108,8 @@ def _private(cpus: int) -> Iterator[RaySession]:
             object_store_memory=OBJECT_STORE_BYTES,
             _temp_dir=str(folder),
         )
-        yield RaySession(address="local", owned=True, logs=str(logs))
+        with _terminable():
+            yield RaySession(address="local", owned=True, logs=str(logs))
     except (RayError, ActorLostError) as error:
         evidence = True
         error.next_step = error.next_step or f"Ray's logs are in {logs}"
@@ -127,6 +132,11 @@ def _private_environment() -> dict[str, str]:
 
 
 def _init(**options: Any) -> None:
+    with _deferred_interrupt():
+        _start(**options)
+
+
+def _start(**options: Any) -> None:
     import ray
 
     # What goes wrong comes back as an exception; Ray also logs it, at length.
@@ -144,9 +154,56 @@ def _init(**options: Any) -> None:
         raise RayError(msg) from error
 
 
+@contextlib.contextmanager
+def _handling(number: signal.Signals, handler: Callable[..., None]) -> Iterator[None]:
+    """Handle a signal inside the block, where that is possible: in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before or signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def _deferred_interrupt() -> Iterator[None]:
+    """Keep Ctrl-C for the end of the block.
+
+    An interrupt inside Ray's start would leave its processes behind, and inside an import,
+    while another thread imports too, would leave that thread waiting for ever.
+    """
+    seen: list[object] = []
+    with _handling(signal.SIGINT, lambda *_: seen.append(_)):
+        yield
+    if seen:
+        raise KeyboardInterrupt
+
+
+def _terminable() -> contextlib.AbstractContextManager[None]:
+    """Make SIGTERM, which `ray job stop` sends, end the block like Ctrl-C.
+
+    Ray's own handler would abort the process with a stack trace.
+    """
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    return _handling(signal.SIGTERM, interrupt)
+
+
 def _shutdown() -> None:
+    """Disconnect, or end the private cluster.
+
+    References to objects must go before: the frames of an exception on its way out hold some,
+    and freeing them afterwards can crash the interpreter when it ends.
+    """
     import ray
 
+    error = sys.exc_info()[1]
+    if error is not None:
+        traceback.clear_frames(error.__traceback__)
     ray.shutdown()
 
 

@@ -1,4 +1,4 @@
-"""What `bitwitness verify` does: check signed statements one by one, offline.
+"""What `bitwitness verify` and `report` do: check signed statements one by one, offline.
 
 Every file is checked, also after a bad one; the exit code is the first fault's. An audit result
 whose verdict is not PASS is a good statement of a bad run: it exits with 1 too, so that a
@@ -15,6 +15,7 @@ from typing import Any
 
 from cluster.border import FAILED, OK, Outcome, describe, expected
 from transcript.keys import PublicKey
+from verifier.report import write_report
 from verifier.verify import Verified, verify_file
 
 
@@ -35,6 +36,12 @@ def verify_command(files: Sequence[Path], trust: Path | None, run: Path | None) 
         text="\n".join(text for _, text, _ in answers if text),
         exit_code=next((code for code in codes if code != OK), OK),
     )
+
+
+def report_command(folder: Path) -> Outcome:
+    """Write an audit's report.html again; see `verifier.report.write_report` for the errors."""
+    page = write_report(folder)
+    return Outcome(document={"report": str(page)}, text=str(page))
 
 
 def _verify(path: Path, key: PublicKey | None, run: Path | None) -> tuple[dict[str, Any], str, int]:

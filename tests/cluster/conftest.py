@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from trainer.config import RunConfig
 @pytest.fixture(scope="session")
 def local_ray() -> Iterator[RaySession]:
     """Give a private Ray with room for two ranks; sessions inside the tests join it."""
+    assert "ray" not in sys.modules, "a private Ray is private if nobody imported Ray before"
     # Ray's default of 10 s would be this long in every test of a metric.
     os.environ.setdefault("RAY_metrics_report_interval_ms", "1000")
     with ray_session("local", cpus=4) as session:
