@@ -60,7 +60,8 @@ class LineMeter:
         self._clock = clock
         self._label = ""
         self._total = 0
-        self._began = self._said = 0.0
+        self._said = float("-inf")
+        self._first: tuple[float, int] | None = None
 
     def note(self, text: str) -> None:
         """Write the sentence."""
@@ -69,7 +70,7 @@ class LineMeter:
     def start(self, label: str, total: int) -> None:
         """Begin a stage."""
         self._label, self._total = label, total
-        self._began, self._said = self._clock(), float("-inf")
+        self._said, self._first = float("-inf"), None
 
     def advance(self, done: int, detail: str) -> None:
         """Write a line if it is the last, or if the previous one is old enough."""
@@ -77,9 +78,16 @@ class LineMeter:
         if done < self._total and now - self._said < LINE_INTERVAL_S:
             return
         self._said = now
-        left = (now - self._began) / max(done, 1) * (self._total - done)
-        eta = f"  {left:.0f} s left" if done < self._total else ""
-        self._write(f"{self._label} {done}/{self._total}  {detail}{eta}")
+        self._write(f"{self._label} {done}/{self._total}  {detail}{self._left(now, done)}")
+
+    def _left(self, now: float, done: int) -> str:
+        """Estimate from the pace since the first item: workers start before it, at their own."""
+        if self._first is None:
+            self._first = (now, done)
+        began, items = now - self._first[0], done - self._first[1]
+        if not items or done >= self._total:
+            return ""
+        return f"  {began / items * (self._total - done):.0f} s left"
 
 
 class BarMeter:
