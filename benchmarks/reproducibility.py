@@ -8,7 +8,7 @@ A small model answers prompts of several kinds of real text under each profile. 
 * the share of prompts answered as by `fp32`;
 * the size of the cache of keys and values, and the cost beside `fp32`, both emulated on a CPU.
 
-    python -m benchmarks.reproducibility [RUN]
+    python -m benchmarks.reproducibility [RUN] [--prompts N] [--profiles fp32,bf16]
 
 RUN is a finished training run; without it the demo's model is trained first.
 """
@@ -21,7 +21,7 @@ import platform
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -115,12 +115,16 @@ def main() -> None:
     """Train or load, decode everything, print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("run", nargs="?", type=Path, help="a finished training run")
-    folder = parser.parse_args().run
-    if folder is not None:
-        report(TrainedModel.read(RunFolder(folder)))
+    parser.add_argument("--prompts", type=int, default=PROMPTS, help="how many, of all kinds")
+    profiles = ",".join(dict.fromkeys(profile for profile, _ in ROWS))
+    parser.add_argument("--profiles", default=profiles, help="some of %(default)s")
+    given = parser.parse_args()
+    rows = [row for row in ROWS if row[0] in given.profiles.split(",")]
+    if given.run is not None:
+        report(TrainedModel.read(RunFolder(given.run)), given.prompts, rows)
         return
     with tempfile.TemporaryDirectory() as root:
-        report(train(RunFolder(Path(root) / "run")))
+        report(train(RunFolder(Path(root) / "run")), given.prompts, rows)
 
 
 def train(folder: RunFolder) -> TrainedModel:
@@ -142,9 +146,9 @@ def train(folder: RunFolder) -> TrainedModel:
     return TrainedModel.read(folder)
 
 
-def report(model: TrainedModel) -> None:
-    """Decode with every profile on every architecture and print what came out."""
-    kinds = prompts_of(PROMPT_BYTES)
+def report(model: TrainedModel, count: int, rows: Sequence[tuple[str, Cache]]) -> None:
+    """Decode with each profile on every architecture and print what came out."""
+    kinds = prompts_of(PROMPT_BYTES, count)
     prompts = [prompt for group in kinds.values() for prompt in group]
     tokens = model.config.model.context - PROMPT_BYTES + 1
     print(
@@ -158,7 +162,7 @@ def report(model: TrainedModel) -> None:
         "as fp32  cache/prompt  beside fp32"
     )
     plain: Outcome | None = None
-    for profile, cache in ROWS:
+    for profile, cache in rows:
         outcome = measure(model, profile, cache, prompts, tokens)
         plain = plain or outcome
         print(line(profile, cache, outcome, plain), flush=True)
@@ -268,11 +272,14 @@ def configure(
     )
 
 
-def prompts_of(size: int) -> dict[str, list[bytes]]:
-    """Take prompts from the middles of files, as many of each kind as there are; by path."""
-    share = PROMPTS // len(KINDS)
+def prompts_of(size: int, count: int) -> dict[str, list[bytes]]:
+    """Take prompts from the middles of files, of each kind as many as there are; by path.
+
+    What a kind lacks is made up with Python sources.
+    """
+    share = count // len(KINDS)
     found = {kind: list(islice(_texts(kind), share)) for kind in KINDS}
-    missing = PROMPTS - sum(map(len, found.values()))
+    missing = count - sum(map(len, found.values()))
     if missing:
         found["python"] = list(islice(_texts("python"), share + missing))
     middles = {
@@ -285,8 +292,9 @@ def _texts(kind: str) -> Iterator[bytes]:
     """Yield texts of a kind, spread over the folders that hold them."""
     for root, pattern in KINDS[kind]:
         paths = sorted(path for path in root.rglob(pattern) if path.is_file())
-        step = max(1, len(paths) // PROMPTS)
-        for path in paths[::step]:
+        # Neighbours by path are alike, so a large folder is read in strides.
+        stride = max(1, len(paths) // PROMPTS)
+        for path in (p for first in range(stride) for p in paths[first::stride]):
             text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
             if len(text) >= _SMALLEST_FILE and b"\0" not in text:
                 yield text
