@@ -70,12 +70,15 @@ class AuditRequest:
 
 def audit_command(request: AuditRequest) -> Outcome:
     """Audit a run as asked and say what came of it; exit code 1 unless it passes."""
+    from cluster.generate import audit_generation, is_generation
     from cluster.places import audit_folder, audit_key_paths, existing_run, signing_key
     from cluster.progress import stderr_meter
     from transcript.keys import PrivateKey
 
     options = audit_options(request)
     run = existing_run(request.run)
+    if is_generation(run):
+        return audit_generation(run, None, request.trust, request.workers.threads)
     out = audit_folder(run, request.out)
     key = signing_key(request.key, *audit_key_paths(out))
     with stderr_meter() as meter:

@@ -35,7 +35,8 @@ _EXITS: Final[dict[str, int]] = {
     "E_SIGNATURE": FAILED,
     "E_UNTRUSTED": FAILED,
     "E_ACTOR_LOST": ENVIRONMENT,
-    "E_DEVICE": ENVIRONMENT,
+    "E_NO_DEVICE": ENVIRONMENT,
+    "E_NO_GPU": ENVIRONMENT,
     "E_PLACEMENT": ENVIRONMENT,
     "E_RAY": ENVIRONMENT,
     "E_STORAGE": ENVIRONMENT,
@@ -46,6 +47,7 @@ _NEXT_STEPS: Final[dict[str, str]] = {
     "E_DIVERGENCE": "keep the run: it is evidence of a faulty machine or of changed input",
     "E_FORK": "keep both files: together they prove the fork",
     "E_NONFINITE": "lower optim.learning_rate or raise optim.warmup_steps",
+    "E_NO_GPU": "device: emulated gives the same bits on a CPU",
     "E_STORAGE": "check free space and permissions; what was written before is intact",
     "E_VERSION": "use the version of Bitwitness that made it",
 }

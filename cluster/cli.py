@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -250,6 +250,68 @@ def keygen(
     from cluster.places import keygen_command
 
     return partial(keygen_command, path)
+
+
+@app.command()
+def generate(
+    run: Run,
+    prompt: Annotated[str, typer.Option(metavar="TEXT", help="What to continue.")],
+    tokens: Annotated[int, typer.Option(metavar="N", min=1, help="Bytes to generate.")] = 32,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for it. Default: RUN/generations/ID."),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(metavar="PEM", help="Key that signs it. Default: the run's own."),
+    ] = None,
+    cache: Annotated[
+        Literal["int16", "f32"], typer.Option(help="How keys and values are kept.")
+    ] = "int16",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> Command:
+    """Continue a prompt with a run's weights, committed like training.
+
+    Prompt and text together fit the model's context. `bitwitness audit` on the
+    folder that it names replays it.
+
+    \b
+    Example:
+      bitwitness generate runs/demo --prompt "def main(" --tokens 40
+    """
+    from cluster.generate import generate_command
+
+    return partial(generate_command, run, prompt, tokens, out, key, cache)
+
+
+@app.command()
+def probe(
+    arch: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="An emulated architecture. Default: this machine's GPU."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="YAML", help="Architecture file to write.")
+    ] = None,
+    name: Annotated[str, typer.Option(metavar="NAME", help="Its architecture's name.")] = "probed",
+    checks: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Random inputs after the designed ones.")
+    ] = 20_000,
+    brief: Annotated[bool, typer.Option("--brief", help="Findings without experiments.")] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> Command:
+    """Find out how a tensor core adds, by designed inputs.
+
+    \b
+    Examples:
+      bitwitness probe --out my_gpu.yaml --name my_gpu
+      bitwitness probe --arch hopper --brief
+    """
+    from cluster.probe import probe_command
+
+    return partial(probe_command, arch, out, name, checks, explain=not brief)
 
 
 def main(command: str | None = None) -> None:

@@ -4,7 +4,6 @@ ClusterError
 |-- UsageError       E_USAGE        the command line is not one
 |-- FileError        E_FILE         a file that was named is missing or unusable
 |-- ExistsError      E_EXISTS       something is already there that would be overwritten
-|-- DeviceError      E_DEVICE       the configured device cannot be used here
 |-- RayError         E_RAY          Ray is not reachable, did not start or failed
 |-- PlacementError   E_PLACEMENT    the cluster has no room for the actors of this run
 `-- ActorLostError   E_ACTOR_LOST   an actor died more often than the run tolerates
@@ -53,12 +52,6 @@ class ExistsError(ClusterError):
     """Something that would be overwritten is already there."""
 
     code = "E_EXISTS"
-
-
-class DeviceError(ClusterError):
-    """The configured device cannot be used on this machine."""
-
-    code = "E_DEVICE"
 
 
 class RayError(ClusterError):

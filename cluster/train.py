@@ -8,6 +8,7 @@ reproduce their leaves, which appending them again checks.
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from cluster.border import Outcome
-from cluster.errors import ActorLostError, DeviceError
+from cluster.errors import ActorLostError
 
 if TYPE_CHECKING:
     from cluster.config import Job
@@ -62,7 +63,7 @@ def train_command(
     from cluster.progress import stderr_meter
 
     job = load_job(config)
-    check_device(job.run.numerics.device)
+    check_device(job, address)
     folder = run_folder(job.run.name, out, job.cluster.storage)
     private, public = key_paths(folder)
     key_file = signing_key(key, private, public)
@@ -130,16 +131,22 @@ def train_outcome(result: TrainResult, key: Path, public: Path | None) -> Outcom
     return Outcome(document=document, text="\n".join(lines))
 
 
-def check_device(device: str) -> None:
-    """Refuse a device that cannot be used here.
+def check_device(job: Job, address: str | None) -> None:
+    """Refuse `device: cuda` on a machine without a GPU, before anything is written.
+
+    On a cluster the GPUs are elsewhere: the ranks find out when they open the run.
 
     Raises:
-        DeviceError: `device: cuda`.
+        trainer.kernels.errors.EnvironmentMissingError: no CuPy or no GPU.
 
     """
-    if device == "cuda":
-        msg = "device cuda needs CuPy and a GPU, and its kernels are not built in this version"
-        raise DeviceError(msg, next_step="device: emulated gives the same bits on a CPU")
+    from cluster.ray_session import in_job
+
+    elsewhere = address or job.cluster.address or os.environ.get("RAY_ADDRESS") or in_job()
+    if job.run.numerics.device == "cuda" and not elsewhere:
+        from trainer.kernels import require
+
+        require()
 
 
 def resume_step(kept: list[int], committed: int) -> int:

@@ -304,7 +304,9 @@ def _storage(file: str) -> Iterator[None]:
     except TranscriptError:
         raise
     except (OSError, BaseError) as error:
-        raise StorageError(f"the store failed: {error}", file=file) from None
+        # obstore appends a dump of its internals; what happened stands in the first line
+        fault = (str(error).splitlines() or [type(error).__name__])[0]
+        raise StorageError(f"the store failed: {fault}", file=file) from None
     except ValueError as error:
         # all Zarr reads here is a shard of the right size, so its codecs refused the content
         raise MalformedError(f"the chunk cannot be decoded: {error}", file=file) from None

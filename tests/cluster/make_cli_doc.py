@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "cli.md"
-COMMANDS = ("train", "audit", "report", "verify", "inspect", "keygen")
+COMMANDS = ("train", "audit", "report", "verify", "inspect", "keygen", "generate", "probe")
 
 HEAD = """# The command line
 

@@ -14,9 +14,17 @@ import pytest
 
 from cluster import border
 from cluster.border import Outcome
-from cluster.errors import ClusterError, DeviceError, ExistsError
+from cluster.errors import ClusterError, ExistsError
 
-ERROR_MODULES = ("cluster", "trainer", "transcript", "verifier", "emulator_ext")
+ERROR_MODULES = (
+    "cluster",
+    "trainer",
+    "transcript",
+    "verifier",
+    "emulator_ext",
+    "trainer.kernels",
+    "emulator_ext.probe",
+)
 
 
 def raises(error: BaseException) -> Outcome:
@@ -109,10 +117,10 @@ def test_bug_leaves_its_traceback_in_a_file(
 
 def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     """With --debug the traceback of any error comes before its line."""
-    run(DeviceError("no GPU"), debug=True)
+    run(ExistsError("there already"), debug=True)
     captured = capsys.readouterr()
     assert "Traceback" in captured.err
-    assert captured.err.splitlines()[-1] == "bitwitness: E_DEVICE: no GPU"
+    assert captured.err.splitlines()[-1] == "bitwitness: E_EXISTS: there already"
 
 
 def test_hostile_text_stays_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,15 +83,39 @@ def test_module_is_named_in_its_usage(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out.startswith("Usage: python -m cluster.train [OPTIONS]")
 
 
-def test_cuda_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`device: cuda` ends with exit code 3, one line, and nothing written."""
+def test_cuda_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`device: cuda` without CuPy ends with exit code 3, one line, and nothing written."""
+    monkeypatch.setitem(sys.modules, "cupy", None)
     out = tmp_path / "run"
     assert run(["train", str(ROOT / "configs/h200.yaml"), "--out", str(out)]) == 3
-    assert capsys.readouterr().err.startswith(
-        "bitwitness: E_DEVICE: device cuda needs CuPy and a GPU, "
-        "and its kernels are not built in this version; "
-    )
+    error = capsys.readouterr().err
+    assert error.startswith("bitwitness: E_NO_GPU: device cuda: CuPy is missing")
+    assert error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("extra", [[], ["--json"]])
+def test_probe_of_an_emulated_architecture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: list[str]
+) -> None:
+    """`probe` recovers an emulated architecture and writes a file that loads as one."""
+    file = tmp_path / "mine.yaml"
+    arguments = ["probe", "--arch", "turing", "--checks", "200", "--brief", "--out", str(file)]
+    assert run([*arguments, "--name", "mine", *extra]) == 0
+    out = capsys.readouterr().out
+    assert ("Unknown    none" in out) or json.loads(out)["file"] == str(file)
+    assert "name: mine" in file.read_text()
+
+
+def test_probe_without_a_gpu(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`probe` without CuPy ends with exit code 3 and one line."""
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert run(["probe"]) == 3
+    assert capsys.readouterr().err.startswith("bitwitness: E_NO_DEVICE: ")
 
 
 def test_keygen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,7 +132,7 @@ def test_keygen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_whole_path(
     local_ray: RaySession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """keygen, train, inspect, audit, verify and report work one after the other."""
+    """keygen, train, inspect, audit, verify, report and generate work one after the other."""
     key, out, audit = tmp_path / "key.pem", tmp_path / "run", tmp_path / "audit"
     public, result = f"{key}.pub.pem", str(audit / "audit-result.dsse.json")
     config = str(ROOT / "configs/test.yaml")
@@ -133,6 +157,10 @@ def test_the_whole_path(
     page.unlink()
     assert answer("report", str(audit)) == {"report": str(page)}
     assert page.exists()
+    made = answer("generate", str(out), "--prompt", "de", "--tokens=3", "--key", str(key))
+    assert len(str(made["text"])) >= 3
+    replayed = answer("audit", str(made["generation"]), "--trust", public)
+    assert (replayed["verdict"], replayed["replayed"]) == ("PASS", 4)
     assert run(["train", config, "--out", str(out)]) == 2
     assert "E_EXISTS" in capsys.readouterr().err
 
