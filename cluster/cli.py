@@ -147,7 +147,7 @@ def audit(
     as_json: Json = False,
     debug: Debug = False,
 ) -> Command:
-    """Check a run: every step's structure, and random steps bit by bit.
+    """Check every step's structure, and random steps bit by bit.
 
     \b
     Examples:

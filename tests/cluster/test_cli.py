@@ -77,6 +77,15 @@ def test_bad_usage(arguments: list[str], part: str, capsys: pytest.CaptureFixtur
     assert (captured.err.count("\n"), captured.out) == (1, "")
 
 
+def test_readme_shows_the_help(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The README's list of commands is what --help prints on 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["--help"]) == 0
+    assert capsys.readouterr().out in (ROOT / "README.md").read_text()
+
+
 def test_module_is_named_in_its_usage(capsys: pytest.CaptureFixture[str]) -> None:
     """`python -m cluster.train` is the command `train` under its own name."""
     assert run(["--help"], "train") == 0
