@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from trainer.graph import Node, StepGraph
+from trainer.trace import PRODUCTS
 from verifier.errors import BudgetError
 
 GEMM = "bitwitness::gemm"
@@ -16,7 +17,7 @@ GEMM = "bitwitness::gemm"
 
 def node_macs(node: Node, graph: StepGraph) -> int:
     """Return the multiply-accumulates of one operator; 0 for anything but a matrix product."""
-    if node.op != GEMM:
+    if node.op not in PRODUCTS:
         return 0
     left = next(node.refs())
     return prod(graph.values[node.outputs[0]].shape) * left.shape[-1]

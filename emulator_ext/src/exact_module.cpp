@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "bitwitness/exact.hpp"
+#include "module_errors.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -53,5 +54,6 @@ std::optional<Found> gemm(const Singles& a, const Singles& b, const Output& d, i
 }  // namespace
 
 NB_MODULE(_bitwitness_exact, m) {
+    nb::register_exception_translator(bitwitness::translate_environment);
     m.def("gemm", &gemm, "a"_a, "b"_a, "d"_a, "path"_a, "threads"_a);
 }

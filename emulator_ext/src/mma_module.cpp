@@ -11,6 +11,7 @@
 #include "bitwitness/matmul.hpp"
 #include "bitwitness/other_engines.hpp"
 #include "bitwitness/parallel.hpp"
+#include "module_errors.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -149,6 +150,7 @@ std::optional<Found> gemm(bitwitness::Profile profile, const Singles& a, const S
 }  // namespace
 
 NB_MODULE(_bitwitness_mma, m) {
+    nb::register_exception_translator(bitwitness::translate_environment);
     nb::enum_<Format>(m, "Format")
         .value("f16", Format::f16)
         .value("bf16", Format::bf16)

@@ -8,6 +8,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "module_errors.hpp"
+
 namespace nb = nanobind;
 
 namespace {
@@ -199,12 +201,9 @@ void unit_intervals(const Words& words, const Out& y) {
     bitwitness::unit_intervals(words.data(), static_cast<std::int64_t>(words.size()), y.data());
 }
 
-// Errors surface as the package's own classes, looked up only when one is raised.
+// Errors surface as the package's own classes.
 void translate(const std::exception_ptr& error, void*) {
-    const auto raise = [](const char* type, const char* what) {
-        const nb::object cls = nb::module_::import_("emulator_ext.errors").attr(type);
-        PyErr_SetString(cls.ptr(), what);
-    };
+    const auto raise = bitwitness::raise_python;
     try {
         std::rethrow_exception(error);
     } catch (const bitwitness::NonFinite& e) {
@@ -219,6 +218,7 @@ void translate(const std::exception_ptr& error, void*) {
 }  // namespace
 
 NB_MODULE(_bitwitness_pinned, m) {
+    nb::register_exception_translator(bitwitness::translate_environment);
     nb::register_exception_translator(translate);
     m.def("rmsnorm", rmsnorm);
     m.def("rmsnorm_backward", rmsnorm_backward);

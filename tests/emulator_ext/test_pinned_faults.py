@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from emulator_ext import NonFiniteError, OperandError, pinned
+from emulator_ext import NonFiniteError, OperandError, gemm, matmul, pinned
+from emulator_ext.errors import FloatEnvironmentError
 
 ONES = np.ones((4, 6), np.float32)
 WEIGHT = np.ones(6, np.float32)
@@ -124,12 +125,21 @@ def test_thread_counts_and_streams_out_of_range_are_refused():
             pinned.philox(*arguments)
 
 
-def test_a_flushing_thread_is_refused():
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda: pinned.swiglu(ONES),
+        lambda: gemm(ONES, ONES.T, profile="heal", arch="hopper"),
+        lambda: gemm(ONES, ONES.T, profile="exact", arch="hopper"),
+        lambda: matmul(ONES.astype(np.float16), ONES.T.astype(np.float16), arch="ampere"),
+    ],
+)
+def test_a_flushing_thread_is_refused(compute):
     """With flush-to-zero set in the calling thread, operators refuse to compute."""
     assert torch.set_flush_denormal(True)
     try:
-        with pytest.raises(RuntimeError, match="flushes subnormals"):
-            pinned.swiglu(ONES)
+        with pytest.raises(FloatEnvironmentError, match="flushes subnormals"):
+            compute()
     finally:
         torch.set_flush_denormal(False)
     assert pinned.exp2(np.array([-149.0], np.float32))[0] > 0
