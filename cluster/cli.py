@@ -70,6 +70,9 @@ def train(
             help="Ed25519 key that signs the run. Default: a new one beside the run.",
         ),
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run.")
+    ] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> Command:
@@ -82,7 +85,7 @@ def train(
     """
     from cluster.train import train_command
 
-    return partial(train_command, config, out=out, address=address, key=key)
+    return partial(train_command, config, out=out, address=address, key=key, resume=resume)
 
 
 @app.command()

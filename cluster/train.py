@@ -24,6 +24,7 @@ from cluster.errors import ActorLostError
 if TYPE_CHECKING:
     from cluster.config import Job
     from cluster.progress import Meter
+    from cluster.resume import Progress
     from cluster.team import QueuedStep, Team
 
 # Queued beyond the step that is awaited, so that no rank waits for the driver.
@@ -55,52 +56,68 @@ class TrainResult:
 
 
 def train_command(
-    config: Path, *, out: Path | None = None, address: str | None = None, key: Path | None = None
+    config: Path,
+    *,
+    out: Path | None = None,
+    address: str | None = None,
+    key: Path | None = None,
+    resume: bool = False,
 ) -> Outcome:
-    """Train the run of a configuration file and say what came of it."""
+    """Train the run of a configuration file, or go on with it, and say what came of it."""
     from cluster.config import load_job
-    from cluster.places import key_paths, run_folder, signing_key
+    from cluster.places import existing_run, key_paths, run_folder, signing_key
     from cluster.progress import stderr_meter
 
     job = load_job(config)
     check_device(job, address)
-    folder = run_folder(job.run.name, out, job.cluster.storage)
+    if resume:
+        folder = existing_run(out or Path("runs") / job.run.name)
+    else:
+        folder = run_folder(job.run.name, out, job.cluster.storage)
     private, public = key_paths(folder)
     key_file = signing_key(key, private, public)
     with stderr_meter() as meter:
-        result = train(job, folder, key_file, address=address, meter=meter)
+        result = train(job, folder, key_file, address=address, meter=meter, resume=resume)
     return train_outcome(result, key_file, public if key is None else None)
 
 
 def train(
-    job: Job, folder: Path, key: Path, *, address: str | None = None, meter: Meter
+    job: Job,
+    folder: Path,
+    key: Path,
+    *,
+    address: str | None = None,
+    meter: Meter,
+    resume: bool = False,
 ) -> TrainResult:
     """Prepare, train and commit one run.
 
     Args:
         job: the run, and where to run it.
-        folder: absolute, on storage that every node sees; not there yet.
+        folder: absolute, on storage that every node sees; not there yet, unless it is resumed.
         key: PEM file of the Ed25519 private key, on this node.
         address: a Ray cluster; else the job's, RAY_ADDRESS, or a private one.
         meter: gets the progress.
+        resume: go on with the interrupted run in `folder`.
 
     Raises:
-        cluster.errors.ClusterError: Ray fails, or actors die too often.
+        cluster.errors.ClusterError: Ray fails, actors die too often, or the run is finished.
         trainer.errors.TrainerError: the run cannot be trained.
         transcript.errors.TranscriptError: what is written cannot be, or differs from the log.
 
     """
     from cluster.ray_session import ray_session
 
-    meter.note(f"preparing {job.run.name} in {folder}, starting Ray")
+    does = "resuming" if resume else "preparing"
+    meter.note(f"{does} {job.run.name} in {folder}, starting Ray")
     with ThreadPoolExecutor(1) as pool:
-        prepared = pool.submit(_prepare, job, folder, key)
+        prepared = pool.submit(_take_up if resume else _prepare, job, folder, key)
         with ray_session(address or job.cluster.address, cpus=job.cpus_wanted()):
-            prepared.result()
+            progress = prepared.result()
             from cluster.team import Team
 
             with Team(job, folder, key) as team:
-                return _Driver(job, folder, team, meter).run()
+                return _Driver(job, folder, team, meter, progress).run()
 
 
 def train_outcome(result: TrainResult, key: Path, public: Path | None) -> Outcome:
@@ -149,24 +166,18 @@ def check_device(job: Job, address: str | None) -> None:
         require()
 
 
-def resume_step(kept: list[int], committed: int) -> int:
-    """Return the step to go back to when the log holds `committed` steps.
-
-    The newest kept state before the last logged step: at least one step is then executed
-    again and compared, and no state is used that the log does not vouch for.
-    """
-    return max((step for step in kept if step < committed), default=0)
-
-
 class _Driver:
     """Runs the steps of one run and survives lost actors."""
 
-    def __init__(self, job: Job, folder: Path, team: Team, meter: Meter) -> None:
+    def __init__(
+        self, job: Job, folder: Path, team: Team, meter: Meter, progress: Progress
+    ) -> None:
         self._job = job
         self._folder = folder
         self._team = team
         self._meter = meter
-        self._losses: list[float] = []
+        self._resume_at = progress.resume_at
+        self._losses = list(progress.losses)
         self._compute: list[float] = []
         self._record: list[float] = []
         self._restarts = 0
@@ -174,7 +185,7 @@ class _Driver:
     def run(self) -> TrainResult:
         self._meter.start("train", self._job.run.train.steps)
         began = time.perf_counter()
-        commitment, resume_at = None, 0
+        commitment, resume_at = None, self._resume_at
         while commitment is None:
             try:
                 self._team.assemble(resume_at)
@@ -199,30 +210,39 @@ class _Driver:
             while len(queue) <= _QUEUED_STEPS and awaited + len(queue) < steps:
                 queue.append(self._team.queue_step())
             summary = queue.popleft().wait()
-            if awaited < len(self._losses):
-                continue  # executed again after a loss, and found equal
-            self._losses.append(summary.loss)
             self._compute.append(summary.compute_seconds)
             self._record.append(summary.record_seconds)
+            if awaited < len(self._losses):
+                continue  # executed again, and found equal
+            self._losses.append(summary.loss)
             milliseconds = 1000 * (summary.compute_seconds + summary.record_seconds)
             self._meter.advance(awaited + 1, f"loss {summary.loss:.3f}  {milliseconds:.0f} ms/step")
 
     def _after_loss(self, error: ActorLostError) -> int:
         """Count a lost actor and return the step to go back to, or give up."""
-        from trainer.plan import kept_states
+        from cluster.resume import stored_resume_step
+        from transcript.run import RunFolder
 
         self._restarts += 1
         if self._restarts > self._job.cluster.restarts:
             msg = f"gave up after {self._restarts} lost actors: {error.message}"
             raise ActorLostError(msg, next_step="see Ray's logs; the log so far is intact")
-        step = resume_step(kept_states(self._job.run), len(self._losses))
+        step = stored_resume_step(self._job.run, RunFolder(self._folder), len(self._losses))
         self._meter.note(
             f"an actor was lost after step {len(self._losses)}: going back to step {step}"
         )
         return step
 
 
-def _prepare(job: Job, folder: Path, key: Path) -> None:
+def _take_up(job: Job, folder: Path, key: Path) -> Progress:
+    from cluster.resume import interrupted
+    from transcript.keys import PrivateKey
+
+    return interrupted(job, folder, PrivateKey.load(key))
+
+
+def _prepare(job: Job, folder: Path, key: Path) -> Progress:
+    from cluster.resume import Progress
     from trainer.prepare import prepare_run
     from transcript.keys import PrivateKey
     from transcript.run import RunFolder
@@ -235,6 +255,7 @@ def _prepare(job: Job, folder: Path, key: Path) -> None:
             # Nothing was promised yet, so nothing is lost, and the next attempt finds room.
             shutil.rmtree(folder, ignore_errors=True)
         raise
+    return Progress()
 
 
 if __name__ == "__main__":

@@ -35,11 +35,14 @@ def tiny_job(*, restarts: int = 0, **sections: dict[str, Any]) -> Job:
     return Job(run=RunConfig.from_document(tiny_document(**sections)), cluster=cluster)
 
 
-def train_in(folder: Path, job: Job, meter: Meter | None = None) -> TrainResult:
-    """Train a run in a folder that does not exist yet, with a fresh key beside it."""
+def train_in(
+    folder: Path, job: Job, meter: Meter | None = None, *, resume: bool = False
+) -> TrainResult:
+    """Train a run in a folder that does not exist yet, with a fresh key beside it, or go on."""
     private, public = key_paths(folder)
-    new_key_pair(private, public)
-    return train(job, folder, private, meter=meter or SilentMeter())
+    if not resume:
+        new_key_pair(private, public)
+    return train(job, folder, private, meter=meter or SilentMeter(), resume=resume)
 
 
 @pytest.fixture(scope="session")

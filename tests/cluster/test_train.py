@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +16,13 @@ from hypothesis import strategies as st
 from cluster.audit import audit_outcome
 from cluster.collective import Mailbox, ShardedSum
 from cluster.config import Job
-from cluster.errors import ActorLostError, PlacementError
+from cluster.errors import ActorLostError, ExistsError, PlacementError
 from cluster.ray_session import RaySession
-from cluster.train import TrainResult, resume_step
+from cluster.resume import resume_step
+from cluster.train import TrainResult
 from tests.cluster.conftest import tiny_job, train_in
 from tests.cluster.test_collective import Threads
+from trainer.errors import ConfigError
 from trainer.ops import collective
 from trainer.prepare import prepare_run
 from trainer.rank import RankStep, RankTrainer
@@ -135,6 +138,45 @@ def test_lost_rank_is_replaced(
     assert roots_of(result.folder) == expected_roots(job, tmp_path / "plain")
     assert len(result.losses) == 8
     assert verdict_of(result.folder, tmp_path / "audit") == "PASS"
+
+
+class StopAt(KillAt):
+    """A driver that dies in the middle."""
+
+    def advance(self, done: int, detail: str) -> None:
+        """Raise when it is time."""
+        del detail
+        if done in self.steps:
+            raise InterruptedError(f"after step {done}")
+
+
+@pytest.mark.parametrize("newest_is_lost", [False, True])
+def test_interrupted_run_is_resumed(
+    local_ray: RaySession, tmp_path: Path, *, newest_is_lost: bool
+) -> None:
+    """A run whose driver died goes on from a state that is there, to the same roots."""
+    job = tiny_job(train={"steps": 8}, record={"policy": "every", "every": 2})
+    run = tmp_path / "run"
+    with pytest.raises(InterruptedError):
+        train_in(run, job, StopAt(7))
+    if newest_is_lost:
+        chunks = RunFolder(run).store / "state" / "c"
+        shutil.rmtree(max(chunks.iterdir(), key=lambda path: int(path.name)))
+    result = train_in(run, job, StopAt(), resume=True)
+    assert roots_of(run) == expected_roots(job, tmp_path / "plain")
+    assert len(result.losses) == 8
+    assert verdict_of(run, tmp_path / "audit") == "PASS"
+    with pytest.raises(ExistsError, match="finished"):
+        train_in(run, job, StopAt(), resume=True)
+
+
+def test_only_the_registered_run_is_resumed(local_ray: RaySession, tmp_path: Path) -> None:
+    """Another configuration cannot go on with a run."""
+    run = tmp_path / "run"
+    with pytest.raises(InterruptedError):
+        train_in(run, tiny_job(train={"steps": 6}), StopAt(2))
+    with pytest.raises(ConfigError, match="another configuration"):
+        train_in(run, tiny_job(train={"steps": 7}), StopAt(), resume=True)
 
 
 def test_too_many_losses_end_the_run(local_ray: RaySession, tmp_path: Path) -> None:

@@ -1,0 +1,93 @@
+"""Taking up a run where it stopped: after a lost actor, or after the driver itself died.
+
+Every restart goes back to a kept state that is really there; the steps from it on are executed
+again and must reproduce what the log holds of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cluster.config import Job
+from cluster.errors import ExistsError
+from trainer.config import RunConfig
+from trainer.errors import ConfigError
+from trainer.plan import kept_states, layouts_of, read_registration
+from trainer.trace import derive_graph
+from transcript.errors import MalformedError, MissingError
+from transcript.keys import PrivateKey
+from transcript.log import LogReader
+from transcript.run import RunFolder
+from transcript.store import RunStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a run got: the loss of every logged step, and the step to go back to."""
+
+    losses: tuple[float, ...] = ()
+    resume_at: int = 0
+
+
+def resume_step(
+    kept: Sequence[int], committed: int, readable: Callable[[int], bool] = lambda _: True
+) -> int:
+    """Return the step to go back to when the log holds `committed` steps.
+
+    The newest readable kept state before the last logged step: at least one step is then
+    executed again and compared, and no state is used that the log does not vouch for.
+    """
+    before = (step for step in sorted(kept, reverse=True) if step < committed)
+    return next((step for step in before if readable(step)), 0)
+
+
+def stored_resume_step(config: RunConfig, folder: RunFolder, committed: int) -> int:
+    """As `resume_step`, for what the run's store really holds.
+
+    A state is written behind the next step's back, so the newest can be missing after a crash.
+    """
+    store = RunStore.open(folder.store, layouts_of(derive_graph(config)))
+
+    def readable(step: int) -> bool:
+        try:
+            store.read_state(step)
+        except (MissingError, MalformedError):
+            return False
+        return True
+
+    return resume_step(kept_states(config), committed, readable)
+
+
+def interrupted(job: Job, folder: Path, key: PrivateKey) -> Progress:
+    """Return how far an interrupted run got.
+
+    Raises:
+        ExistsError: the run is finished.
+        ConfigError: it was registered with another configuration or another key.
+        transcript.errors.TranscriptError: its registration, log or store cannot be read.
+
+    """
+    run = RunFolder(folder)
+    registration = read_registration(run).predicate
+    if run.commitment.exists():
+        msg = f"{folder}: the run is finished"
+        raise ExistsError(msg, next_step="audit it, or choose another --out")
+    if registration.config != job.run.document():
+        raise ConfigError(f"{folder}: was registered with another configuration")
+    if registration.public_key != key.public.pem():
+        raise ConfigError(f"{folder}: was registered with another key; give it with --key")
+    losses = logged_losses(run, registration.run_id)
+    return Progress(losses=losses, resume_at=stored_resume_step(job.run, run, len(losses)))
+
+
+def logged_losses(run: RunFolder, run_id: str) -> tuple[float, ...]:
+    """Return the loss of rank 0 at every logged step; nothing for a run without a log."""
+    if not run.leaves.exists():
+        return ()
+    with LogReader(run.log, run_id) as log:
+        bits = [int(log.leaf(step).metrics["loss"], 16) for step in range(len(log))]
+    return tuple(np.array(bits, np.uint32).view(np.float32).tolist())
