@@ -56,6 +56,8 @@ def ray_head(cpus: int, **environment: str) -> Iterator[RayHead]:
     gcs, dashboard, agent = _free_ports(3)
     env = {
         **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
+        # A job's `python` is the one on the head's PATH: as with an activated environment.
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_AUTH_MODE": "token",
