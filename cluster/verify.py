@@ -66,6 +66,6 @@ def _text(verified: Verified) -> str:
             f"Good       {verified.kind} of run {verified.run_id}, {verified.created}",
             f"File       {verified.file}",
             f"Signed by  {whose} {verified.key_id}",
-            *(f"{name[:10]:<10} {value}" for name, value in verified.facts.items()),
+            *(f"{name:<10} {value}" for name, value in verified.facts.items()),
         )
     )

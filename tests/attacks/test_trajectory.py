@@ -13,7 +13,7 @@ import safetensors.numpy
 import trainer.engine
 import trainer.prepare
 import trainer.rank
-from tests.attacks.conftest import CHEATED_STEP, cheating_run, judge
+from tests.attacks.conftest import CHEATED_STEP, cheating_run, judge, tamper_with
 from tests.verifier import runs
 from trainer.data import batch_at
 from trainer.executor import StepResult, execute
@@ -121,6 +121,43 @@ def test_skipped_update(tmp_path: Path) -> None:
     )
     expected = {f"step.state_after@{t}": MISMATCH for t in range(runs.STEPS)}
     assert judge(run).faults() == expected
+
+
+def test_forged_all_reduce(tmp_path: Path) -> None:
+    """A sum over ranks that is not the sum of their committed shards is found at the reduction.
+
+    All ranks go on with the forged sum, so they agree with each other.
+    """
+
+    def change(step, value, tensor):
+        if step == CHEATED_STEP and "all_reduce" in value.name:
+            tensor = tensor.clone()
+            tensor[7] += 1e-3
+        return tensor
+
+    run = cheating_run(
+        tmp_path / "run", tamper_with(change), train={"world": 2, "steps": CHEATED_STEP + 1}
+    )
+    judgement = judge(run)
+    assert judgement.faults() == {f"step.values@{CHEATED_STEP}": MISMATCH}
+    first = judgement.step(CHEATED_STEP).differences[0]
+    assert (first.op, first.index) == ("bitwitness::all_reduce", (7,))
+
+
+def test_skipped_rank(tmp_path: Path) -> None:
+    """A rank whose batch was never computed is found: its arena is another rank's."""
+
+    def lazy(tokens, root, config, step, rank):
+        return batch_at(tokens, root, config, step, 0)
+
+    run = cheating_run(
+        tmp_path / "run",
+        lambda patch: patch.setattr(trainer.rank, "batch_at", lazy),
+        train={"world": 2, "steps": 2},
+    )
+    faults = judge(run).faults()
+    assert faults["batch.schedule"] == MISMATCH
+    assert faults["step.batch@0"] == MISMATCH
 
 
 def test_other_initial_state(tmp_path: Path) -> None:
