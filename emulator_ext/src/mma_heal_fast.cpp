@@ -98,17 +98,22 @@ struct Sums {
 
     explicit Sums(std::int64_t n)
         : count(n), main(n), correction(n), main_part(n), correction_part(n) {
-        std::fill(main.get(), main.get() + n, 0.0F);
-        std::fill(correction.get(), correction.get() + n, 0.0F);
+        for (float* sum : {main.get(), correction.get(), main_part.get(), correction_part.get()}) {
+            std::fill(sum, sum + n, 0.0F);
+        }
     }
-    void clear_parts() const {
-        std::fill(main_part.get(), main_part.get() + count, 0.0F);
-        std::fill(correction_part.get(), correction_part.get() + count, 0.0F);
-    }
-    // Outside RoundTowardZero: these additions round to nearest.
+    // Adds the parts and clears them. Outside RoundTowardZero: this rounds to nearest.
     void fold() const {
-        for (std::int64_t i = 0; i < count; ++i) main[i] += main_part[i];
-        for (std::int64_t i = 0; i < count; ++i) correction[i] += correction_part[i];
+        add_and_clear(main.get(), main_part.get());
+        add_and_clear(correction.get(), correction_part.get());
+    }
+
+  private:
+    void add_and_clear(float* __restrict sum, float* __restrict part) const {
+        for (std::int64_t i = 0; i < count; ++i) {
+            sum[i] += part[i];
+            part[i] = 0.0F;
+        }
     }
 };
 
@@ -180,7 +185,6 @@ class Product {
     void tile(std::int64_t panel, std::int64_t first, std::int64_t rows) const {
         const Sums sums(rows * kernels_.panel_width);
         for (std::int64_t k = 0; k < depth_; k += kBlock) {
-            sums.clear_parts();
             {
                 const RoundTowardZero mode;
                 chain(left_.high, right_.high, panel, first, rows, k, sums.main_part.get());
