@@ -7,6 +7,8 @@ result and the report, and says where everything is. It calls what the commands 
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 import time
 from pathlib import Path
 from typing import Final
@@ -46,6 +48,7 @@ def demo() -> Outcome:
         out = audit_folder(run, None)
         auditor = PrivateKey.load(signing_key(None, *audit_key_paths(out)))
         outcome = audit(run, options, out, auditor, Workers(), meter)
+    command = Path(sys.executable).with_name("bitwitness")
     size = sum(path.stat().st_size for path in run.rglob("*") if path.is_file())
     first, last = trained.losses[0], trained.losses[-1]
     lines = [
@@ -54,7 +57,7 @@ def demo() -> Outcome:
         f"Run        {run} ({size / 1e6:.0f} MB: every step's matrix operands)",
         f"Took       {time.perf_counter() - began:.0f} s in all",
         "Next       open the report in a browser; check a signature with",
-        f"           bitwitness verify {trained.commitment}",
+        f"           {os.path.relpath(command)} verify {trained.commitment}",
     ]
     return Outcome(document=outcome.document, text="\n".join(lines), exit_code=outcome.exit_code)
 
