@@ -8,18 +8,15 @@ which runs three 16-bit products, and `exact`, which runs six.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from benchmarks import single_thread
+
 _SIZES = ((256, 256, 256), (1024, 1024, 1024), (64, 64, 16384))
 _REPEATS = 5
 _TILE = (16, 16, 4096)  # what one fraud proof recomputes
-_SLOWING = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +125,7 @@ def _measure_tile() -> None:
 
 def main() -> None:
     """Measure in a child process whose BLAS has one thread, and print a table."""
-    environment = {k: v for k, v in os.environ.items() if k not in _SLOWING}
-    environment.update(dict.fromkeys(_ONE_THREAD, "1"))
-    sys.stdout.flush()
-    subprocess.run(
-        [sys.executable, "-c", "from benchmarks import emulator; emulator._measure()"],
-        env=environment,
-        check=True,
-    )
+    single_thread.measure("benchmarks.emulator")
 
 
 if __name__ == "__main__":

@@ -8,19 +8,16 @@ has them, transposed, and the rare ones whose scales leave f32 are measured too.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+from benchmarks import single_thread
+
 _SIZES = ((256, 256, 256), (1024, 1024, 1024), (64, 64, 16384))
 _PRODUCTS = 6
 _SECONDS = 2.0  # for each pair
-_SLOWING = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def _pairs(peer: Callable[[], object], ours: Callable[[], object]) -> list[tuple[float, float]]:
@@ -70,14 +67,7 @@ def _measure() -> None:
 
 def main() -> None:
     """Measure in a child process whose BLAS has one thread, and print a table."""
-    environment = {k: v for k, v in os.environ.items() if k not in _SLOWING}
-    environment.update(dict.fromkeys(_ONE_THREAD, "1"))
-    sys.stdout.flush()
-    subprocess.run(
-        [sys.executable, "-c", "from benchmarks import exact; exact._measure()"],
-        env=environment,
-        check=True,
-    )
+    single_thread.measure("benchmarks.exact")
 
 
 if __name__ == "__main__":
