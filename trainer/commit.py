@@ -139,7 +139,7 @@ class FinalState:
         packed = RunStore.open(folder.store, layouts).read_state(config.train.steps)
         layout = layouts.state
         return cls(
-            tensors={e.name: layout.unpack(packed, e.name) for e in layout.entries},
+            tensors=layout.unpack_all(packed),
             root=arena_root(packed, layout).hex(),
         )
 

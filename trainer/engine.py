@@ -22,7 +22,6 @@ from trainer.executor import execute
 from trainer.graph import StepGraph
 from trainer.ops import threads as op_threads
 from trainer.recorder import Buffer, Recorder
-from transcript.layout import Layout
 from transcript.leaves import arena_root
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ class EmulatedEngine:
     def adopt(self, packed: Buffer) -> str:
         """Take a state; see `Engine`."""
         self._packed = packed
-        self._state = _tensors(unpack_all(self._layout, packed))
+        self._state = _tensors(self._layout.unpack_all(packed))
         return arena_root(packed, self._layout, self._workers).hex()
 
     def run(self, batch: Arrays, scalars: NDArray[np.float32], *, keep: bool) -> Executed:
@@ -147,7 +146,7 @@ class DeviceEngine:
 
     def adopt(self, packed: Buffer) -> str:
         """Take a state; see `Engine`."""
-        self._state = self._step.to_device(unpack_all(self._layout, packed))
+        self._state = self._step.to_device(self._layout.unpack_all(packed))
         return self._step.state_root(self._state).hex()
 
     def run(self, batch: Arrays, scalars: NDArray[np.float32], *, keep: bool) -> Executed:
@@ -170,11 +169,6 @@ class DeviceEngine:
         """Return the present state; see `Engine`."""
         packed: Buffer = self._step.packed_state.cpu().numpy()
         return packed
-
-
-def unpack_all(layout: Layout, packed: Buffer) -> dict[str, NDArray[Any]]:
-    """Return every tensor of a packed byte range, by name."""
-    return {entry.name: layout.unpack(packed, entry.name) for entry in layout.entries}
 
 
 def _tensors(arrays: Arrays) -> dict[str, Tensor]:

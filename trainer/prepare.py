@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +15,7 @@ from trainer.data import load_corpus
 from trainer.dataset import TokenStore, write_dataset
 from trainer.errors import ConfigError
 from trainer.graph import StepGraph
+from trainer.ops import threads as op_threads
 from trainer.plan import layouts_of, open_for_writing
 from trainer.state import initial_state
 from trainer.trace import derive_graph
@@ -60,7 +60,7 @@ def prepare_run(
     """
     if folder.registration.exists():
         raise ConfigError(f"{folder.root}: holds a run already; choose another folder")
-    workers = threads or len(os.sched_getaffinity(0))
+    workers = op_threads.resolve(threads)
     dataset = write_dataset(folder, load_corpus(config.data), workers)
     graph = derive_graph(config)
     layouts = layouts_of(graph)

@@ -211,6 +211,10 @@ class Layout:
         entry = self.entry(name)
         return unpack_entry(self._flat(buffer, entry), entry)
 
+    def unpack_all(self, buffer: Bytes) -> dict[str, npt.NDArray[Any]]:
+        """Read every tensor by name, in order: what `pack` was given; errors as `unpack`."""
+        return {entry.name: self.unpack(buffer, entry.name) for entry in self.entries}
+
     def _flat(self, buffer: Bytes, entry: Entry) -> npt.NDArray[Any]:
         flat = byte_view(buffer)
         if flat.size != self.bytes:

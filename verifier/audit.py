@@ -6,7 +6,6 @@ a plain function over picklable tasks. Nothing here knows of a cluster.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
+from trainer.ops import threads as op_threads
 from transcript.errors import MissingError, StorageError, TranscriptError
 from transcript.files import write_atomic
 from transcript.keys import PrivateKey, PublicKey
@@ -128,7 +128,7 @@ class Audit:
 
     @cached_property
     def _structure(self) -> Structure:
-        threads = self.options.threads or len(os.sched_getaffinity(0))
+        threads = op_threads.resolve(self.options.threads)
         found = check_structure(self.context, self.commitment, self._log, threads)
         found.checks += [self._log_fault] if self._log_fault else []
         found.checks += check_beacon(self.options.beacon, self.commitment.predicate)

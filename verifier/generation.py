@@ -8,7 +8,7 @@ a check with a verdict and never an exception.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -213,7 +213,7 @@ class _Checker:
             found=arena_root(packed, layout, self._workers).hex(),
         )
         cos, sin = rope_tables(context.config.model)
-        derived = {**_unpacked(context, packed), "rope_cos": cos, "rope_sin": sin}
+        derived = {**context.layouts.constants.unpack_all(packed), "rope_cos": cos, "rope_sin": sin}
         yield compared(
             "constants.root",
             "the registered tables are those that the configuration gives",
@@ -338,15 +338,8 @@ class _Checker:
         )
 
     def _parameters(self) -> dict[str, NDArray[np.float32]]:
-        held = _unpacked(self._context, self._context.store().read_constants())
+        held = self._context.layouts.constants.unpack_all(self._context.store().read_constants())
         return {spec.name: held[spec.name] for spec in parameter_specs(self._context.config.model)}
-
-
-def _unpacked(
-    context: GenerationContext, packed: NDArray[np.uint8]
-) -> Mapping[str, NDArray[np.float32]]:
-    layout = context.layouts.constants
-    return {entry.name: layout.unpack(packed, entry.name) for entry in layout.entries}
 
 
 def _text(folder: RunFolder) -> bytes:

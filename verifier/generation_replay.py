@@ -188,7 +188,7 @@ class _Replay:
             (layouts.constants, context.registration.constants_root),
             store.read_constants,
         )
-        inputs = _unpack(layouts.state, state), _unpack(layouts.constants, constants)
+        inputs = layouts.state.unpack_all(state), layouts.constants.unpack_all(constants)
         after = self._execute(arena, *inputs)
         self._judge_values()
         self._judge_state(store, leaf, layouts.state.pack(after))
@@ -346,7 +346,3 @@ def _first_difference(store: RunStore, leaf: StepLeaf, layout: Layout, recompute
                 index = tuple(int(i) for i in different[0])
                 return f"; first in {entry.name}{list(index)}: {a[index]}, recomputed {b[index]}"
     return ""
-
-
-def _unpack(layout: Layout, packed: Bytes) -> Arrays:
-    return {entry.name: layout.unpack(packed, entry.name) for entry in layout.entries}

@@ -83,7 +83,7 @@ class InputOpener:
         return StepInputs(
             leaf=leaf,
             store=store,
-            state={e.name: layouts.state.unpack(state, e.name) for e in layouts.state.entries},
+            state=layouts.state.unpack_all(state),
             arenas=arenas,
             batches=[self._batch(leaf, rank) for rank in range(len(arenas))],
             scalars=self._scalars(leaf),

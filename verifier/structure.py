@@ -287,7 +287,7 @@ class _Checker:
             found=hashlib.sha256(data).hexdigest(),
         )
         layout, packed = self.context.layouts.state, self._end()
-        state = {e.name: layout.unpack(packed, e.name) for e in layout.entries}
+        state = layout.unpack_all(packed)
         wrong = first_wrong_tensor(data, as_parameters(state), file=str(folder.weights))
         yield compared(
             "weights.final",

@@ -25,6 +25,9 @@ def test_packing_is_the_obvious_cut(items, seed):
     for name, array in arrays.items():
         assert layout.unpack(buffer, name).tobytes() == array.tobytes()
         assert layout.unpack(buffer, name).shape == array.shape
+    whole = layout.unpack_all(buffer)
+    assert list(whole) == list(arrays)
+    assert all(whole[name].tobytes() == array.tobytes() for name, array in arrays.items())
 
 
 @laws
