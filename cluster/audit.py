@@ -78,7 +78,7 @@ def audit_command(request: AuditRequest) -> Outcome:
     options = audit_options(request)
     run = existing_run(request.run)
     if is_generation(run):
-        return audit_generation(run, None, request.trust, request.workers.threads)
+        return audit_generation(run, request.trust, request.workers.threads)
     out = audit_folder(run, request.out)
     key = signing_key(request.key, *audit_key_paths(out))
     with stderr_meter() as meter:

@@ -67,14 +67,14 @@ def is_generation(folder: Path) -> bool:
     return registration.config.get("kind") == "generation"
 
 
-def audit_generation(
-    folder: Path, run: Path | None, trust: Path | None, threads: int | None
-) -> Outcome:
+def audit_generation(folder: Path, trust: Path | None, threads: int | None) -> Outcome:
     """Replay a generation against its training run; exit code 1 unless it passes.
+
+    The run is found where `generate` puts a generation, inside the run's folder; one that lies
+    elsewhere can only be INCOMPLETE.
 
     Args:
         folder: the generation's.
-        run: the training run's; where `generate` puts a generation, the run is found by itself.
         trust: the key that must have registered the generation.
         threads: of the replay.
 
@@ -85,7 +85,7 @@ def audit_generation(
     trusted = (PublicKey.load(trust),) if trust else ()
     around = folder.parent.parent
     beside = around if (around / "registration.dsse.json").is_file() else None
-    report = verify_generation(folder, run=run or beside, threads=threads, trusted=trusted)
+    report = verify_generation(folder, run=beside, threads=threads, trusted=trusted)
     return _outcome(report, folder)
 
 
