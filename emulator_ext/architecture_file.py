@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import yaml
 
+from emulator_ext import strict_yaml
 from emulator_ext.errors import EmulatorError
 
 FORMAT: Final = "bitwitness/architecture/v1"
@@ -144,72 +145,11 @@ def read_architecture(path: Path) -> ProbedArchitecture:
         ArchitectureFileError: one line naming the file, the place and the fault.
 
     """
-    return _architecture(_load(_read(path), str(path)), str(path))
-
-
-def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        msg = f"{path}: cannot read: {error.strerror or error}"
-        raise ArchitectureFileError(msg) from None
-    if len(raw) > MAX_FILE_BYTES:
-        msg = f"{path}: larger than {MAX_FILE_BYTES} bytes"
-        raise ArchitectureFileError(msg)
-    if not raw.isascii():
-        msg = f"{path}: not ASCII"
-        raise ArchitectureFileError(msg)
-    return raw.decode("ascii")
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """Mappings, sequences, strings, decimal integers and null; nothing else."""
-
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  # PyYAML's own hook
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        event = self.peek_event()  # type: ignore[no-untyped-call]
-        fault = None
-        if isinstance(event, yaml.AliasEvent):
-            fault = "aliases are not allowed"
-        elif getattr(event, "tag", None) is not None:
-            fault = "tags are not allowed"
-        if fault is not None:
-            raise yaml.MarkedYAMLError(problem=fault, problem_mark=event.start_mark)
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002  # PyYAML's signature
-        seen: set[str] = set()
-        for key, _ in node.value:
-            repeated = isinstance(key, yaml.ScalarNode) and key.value in seen
-            if repeated or not isinstance(key, yaml.ScalarNode):
-                fault = "a key is repeated" if repeated else "a key is not a string"
-                raise yaml.MarkedYAMLError(problem=fault, problem_mark=key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
-
-
-for _tag, _pattern, _first in (
-    ("int", r"0|-?[1-9][0-9]{0,17}", "-0123456789"),
-    ("null", r"null", "n"),
-):
-    _StrictLoader.add_implicit_resolver(
-        f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first)
-    )
-
-
-def _load(text: str, where: str) -> Any:
-    try:
-        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506  # a stricter SafeLoader
-    except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        fault = f"{where}{line}: {error.problem or 'not YAML'}"
-    except RecursionError:
-        fault = f"{where}: nested too deeply"
-    except (yaml.YAMLError, ValueError) as error:
-        fault = f"{where}: {(str(error).splitlines() or ['not YAML'])[0]}"
-    raise ArchitectureFileError(fault)
+        document = strict_yaml.load(path, limit=MAX_FILE_BYTES, encoding="ascii")
+    except strict_yaml.StrictYamlError as error:
+        raise ArchitectureFileError(str(error)) from None
+    return _architecture(document, str(path))
 
 
 def _architecture(document: Any, where: str) -> ProbedArchitecture:

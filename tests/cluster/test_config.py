@@ -63,7 +63,7 @@ FAULTS = {
     "cluster is a list": (TEXT + "cluster: [1]\n", "cluster"),
     "fraction of a step": (TEXT.replace("steps: 4", "steps: 4.5"), "train.steps"),
     "yes is no number": (TEXT.replace("steps: 4", "steps: yes"), "train.steps"),
-    "huge integer": (TEXT.replace("seed: 7", f"seed: {'9' * 5000}"), "digits"),
+    "huge integer": (TEXT.replace("seed: 7", f"seed: {'9' * 5000}"), "seed: "),
     "heads": (TEXT.replace("heads: 2", "heads: 3"), "heads"),
 }
 

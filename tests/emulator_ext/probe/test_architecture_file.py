@@ -232,7 +232,7 @@ TEXTS = {
     "alias": ("a: &x [1]\nb: *x\n", "aliases are not allowed"),
     "python tag": ("!!python/object/apply:os.system ['true']\n", "tags are not allowed"),
     "plain tag": ("name: !!str x\n", "tags are not allowed"),
-    "repeated key": ("name: x\nname: y\n", "a key is repeated"),
+    "repeated key": ("name: x\nname: y\n", "'name' is repeated"),
     "key of another kind": ("? [1, 2]\n: x\n", "a key is not a string"),
     "two documents": ("a: 1\n---\nb: 2\n", "another document"),
     "no mapping": ("- 1\n", "exactly the keys"),
