@@ -36,7 +36,7 @@ sanitize: install
 	$(BIN)/cmake --build build/sanitize
 	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
 
-# At least 10^8 element results against MMA-Sim; logs its count and seed. Hours.
+# At least 10^8 element results against MMA-Sim; logs its count and seed. Ten minutes.
 soak: install
 	$(BIN)/python -m tests.emulator_ext.mma_soak
 

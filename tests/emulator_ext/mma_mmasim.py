@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 import emulator_ext
+from emulator_ext import isa
 from tests.emulator_ext.mma_model import UNSIGNED
 from tests.emulator_ext.mma_operands import KINDS, accumulator, assert_same_bits, operand
 
@@ -23,47 +24,39 @@ NAMES = {
     "blackwell": "Blackwell",
     "rtx_blackwell": "RTX Blackwell",
 }
-# arch, instruction, MMA-Sim's qualifier, operand dtypes, accumulator, patterns
-CASES = [
-    ("ampere", "mma", "m16n8k16.f32.f16.f16.f32", ("f16", "f16"), "f32", 200_000),
-    ("ampere", "mma", "m16n8k16.f32.bf16.bf16.f32", ("bf16", "bf16"), "f32", 200_000),
-    ("hopper", "mma", "m16n8k16.f32.f16.f16.f32", ("f16", "f16"), "f32", 200_000),
-    ("hopper", "mma", "m16n8k16.f32.bf16.bf16.f32", ("bf16", "bf16"), "f32", 200_000),
-    ("ada", "mma", "m16n8k16.f32.bf16.bf16.f32", ("bf16", "bf16"), "f32", 20_000),
-    ("volta", "mma", "m8n8k4.f32.f16.f16.f32", ("f16", "f16"), "f32", 20_000),
-    ("volta", "mma", "m8n8k4.f16.f16.f16.f16", ("f16", "f16"), "f16", 20_000),
-    ("turing", "mma", "m16n8k8.f32.f16.f16.f32", ("f16", "f16"), "f32", 20_000),
-    ("turing", "mma", "m16n8k8.f16.f16.f16.f16", ("f16", "f16"), "f16", 20_000),
-    ("ampere", "mma", "m16n8k16.f16.f16.f16.f16", ("f16", "f16"), "f16", 20_000),
-    ("ampere", "mma", "m16n8k8.f32.tf32.tf32.f32", ("tf32", "tf32"), "f32", 20_000),
-    ("ada", "mma", "m16n8k32.f32.e4m3.e4m3.f32", ("e4m3", "e4m3"), "f32", 20_000),
-    ("ada", "mma", "m16n8k32.f16.e4m3.e5m2.f16", ("e4m3", "e5m2"), "f16", 20_000),
-    ("hopper", "mma", "m16n8k16.f16.f16.f16.f16", ("f16", "f16"), "f16", 20_000),
-    ("hopper", "mma", "m16n8k8.f32.tf32.tf32.f32", ("tf32", "tf32"), "f32", 20_000),
-    ("hopper", "wgmma", "m64n8k32.f32.e5m2.e4m3", ("e5m2", "e4m3"), "f32", 20_000),
-    ("hopper", "wgmma", "m64n8k32.f16.e5m2.e5m2", ("e5m2", "e5m2"), "f16", 20_000),
-    ("hopper", "wgmma", "m64n8k16.f16.f16.f16", ("f16", "f16"), "f16", 20_000),
-    ("blackwell", "mma", "m16n8k16.f32.bf16.bf16.f32", ("bf16", "bf16"), "f32", 20_000),
-    (
-        "blackwell",
-        "tcgen05",
-        "m64n8k32.kind::f8f6f4.f32.e4m3.e5m2",
-        ("e4m3", "e5m2"),
-        "f32",
-        20_000,
-    ),
-    (
-        "blackwell",
-        "tcgen05",
-        "m64n8k32.kind::f8f6f4.f16.e4m3.e4m3",
-        ("e4m3", "e4m3"),
-        "f16",
-        20_000,
-    ),
-    ("blackwell", "tcgen05", "m64n8k8.kind::tf32.f32.tf32.tf32", ("tf32", "tf32"), "f32", 20_000),
-    ("rtx_blackwell", "mma", "m16n8k32.f32.e5m2.e5m2.f32", ("e5m2", "e5m2"), "f32", 20_000),
-    ("rtx_blackwell", "mma", "m16n8k16.f16.f16.f16.f16", ("f16", "f16"), "f16", 20_000),
-]
+MANY, SOME = 200_000, 20_000
+_MANY = {(arch, "mma", dtype) for arch in ("ampere", "hopper") for dtype in ("f16", "bf16")}
+_FP8 = ("e4m3", "e5m2")
+
+
+def _qualifier(arch, instruction, a, b, acc):
+    """Name an instruction as MMA-Sim does; none for what it does not model."""
+    depth = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32}.get(a)
+    if depth is None or (instruction == "mma" and a in _FP8 and arch in ("hopper", "blackwell")):
+        return None  # f64 and integers, and NUMERICS 1.3: the golden records have it
+    if instruction == "wgmma":
+        return f"m64n8k{depth}.{acc}.{a}.{b}"
+    if instruction == "tcgen05":
+        kind = "f8f6f4" if a in _FP8 else ("tf32" if a == "tf32" else "f16")
+        return f"m64n8k{depth}.kind::{kind}.{acc}.{a}.{b}"
+    shape = {"volta": "m8n8k4", "turing": "m16n8k8"}.get(arch, f"m16n8k{depth}")
+    kind = "kind::f8f6f4." if a in _FP8 and arch == "rtx_blackwell" else ""
+    return f"{shape}.{kind}{acc}.{a}.{b}.{acc}"
+
+
+def _cases():
+    """List arch, instruction, qualifier, operand dtypes, accumulator and patterns of each."""
+    for arch in NAMES:
+        for row in isa.existing(arch):
+            instruction, a, acc = row.split()
+            for b in _FP8 if a in _FP8 else (a,):
+                qualifier = _qualifier(arch, instruction, a, b, acc)
+                many = (arch, instruction, a) in _MANY and acc == "f32"
+                if qualifier is not None:
+                    yield arch, instruction, qualifier, (a, b), acc, MANY if many else SOME
+
+
+CASES = list(_cases())
 TORCH = {
     "f16": torch.float16,
     "bf16": torch.bfloat16,
@@ -102,16 +95,47 @@ def simulate(nv_ptx, arch, instruction, qualifier, a, b, c, names, acc):
 
 def compare(nv_ptx, case, rng, share):
     """Compare `share` random elements of each kind and accumulator kind; returns how many."""
+    return sum(_compare_dots(nv_ptx, case, rng, share, *kinds) for kinds in _kinds())
+
+
+def compare_products(nv_ptx, case, rng, rows, cols):
+    """Compare every element of products [rows, k] x [k, cols], on each path; returns how many.
+
+    Vector kernels decide by rows and panels which of their ways a value may take, so operands of
+    one product are of one kind, but for a few elements of another.
+    """
+    return sum(_compare_product(nv_ptx, case, rng, (rows, cols), *kinds) for kinds in _kinds())
+
+
+def _kinds():
+    return [(kind, c_kind) for kind in KINDS for c_kind in ("bits", "normal")]
+
+
+def _depth(case):
+    return int(case[2].split(".")[0].split("k")[1])
+
+
+def _compare_dots(nv_ptx, case, rng, share, kind, c_kind):
     arch, instruction, qualifier, names, acc, _ = case
-    depth = int(qualifier.split(".")[0].split("k")[1])
-    checked = 0
-    for kind in KINDS:
-        for c_kind in ("bits", "normal"):
-            a = operand(rng, names[0], (share, depth), kind)
-            b = operand(rng, names[1], (share, depth), kind)
-            c = accumulator(rng, acc, (share,), c_kind)
-            expected = simulate(nv_ptx, arch, instruction, qualifier, a, b, c, names, acc)
-            out = emulator_ext.dot(a, b, c, arch=arch, acc=acc, instruction=instruction)
-            assert_same_bits(out.view(expected.dtype), expected, f"{case} {kind} {c_kind}")
-            checked += len(out)
-    return checked
+    a, b = (operand(rng, name, (share, _depth(case)), kind) for name in names)
+    c = accumulator(rng, acc, (share,), c_kind)
+    expected = simulate(nv_ptx, arch, instruction, qualifier, a, b, c, names, acc)
+    out = emulator_ext.dot(a, b, c, arch=arch, acc=acc, instruction=instruction)
+    assert_same_bits(out.view(expected.dtype), expected, f"{case} {kind} {c_kind}")
+    return len(out)
+
+
+def _compare_product(nv_ptx, case, rng, shape, kind, c_kind):
+    arch, instruction, qualifier, names, acc, _ = case
+    a, b = (
+        operand(rng, name, (n, _depth(case)), kind) for name, n in zip(names, shape, strict=True)
+    )
+    for x, name in ((a, names[0]), (b, names[1])):
+        x[-1] = operand(rng, name, x.shape[1:], rng.choice(KINDS))
+    c = accumulator(rng, acc, shape, c_kind)
+    pairs = (np.repeat(a, shape[1], axis=0), np.tile(b, (shape[0], 1)), c.reshape(-1))
+    expected = simulate(nv_ptx, arch, instruction, qualifier, *pairs, names, acc).reshape(shape)
+    for path in emulator_ext.paths():
+        out = emulator_ext.matmul(a, b.T, c, arch=arch, acc=acc, instruction=instruction, path=path)
+        assert_same_bits(out.view(expected.dtype), expected, f"{case} {kind} {c_kind} {path}")
+    return expected.size
