@@ -1,15 +1,12 @@
 """Public randomness that did not exist yet when the run was committed.
 
 A beacon is a value that neither the trainer nor the auditor could choose: a drand round, or
-any file both sides accept (a photograph of a lottery draw would do). Two drand chains are
-known here, with their genesis and period as published by the League of Entropy, so that a
-round's time follows from its number. Their BLS signatures are not verified: anyone who
-re-checks an audit fetches the named round, whose randomness is SHA-256 of its signature.
+any file both sides accept (a photograph of a lottery draw would do). A drand round is checked
+to be what the network signed (drand.py), and its time follows from its number.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -18,11 +15,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from verifier.drand import DEFAULT, MAX_ROUND, QUICKNET, Round
 from verifier.errors import BeaconError
 
 MAX_BEACON_BYTES = 512
 MAX_FILE_BYTES = 4096
-_MAX_ROUND = 1 << 40
 _HEX = re.compile(r"(?:[0-9a-f]{2})+")
 
 
@@ -34,7 +31,7 @@ class Beacon:
         value: what enters the seed; empty if there is no beacon.
         kind: its form.
         description: one line for the report.
-        time: when a drand round of a known chain was due, seconds since 1970; else None.
+        time: when a drand round was due, seconds since 1970; else None.
 
     """
 
@@ -43,18 +40,6 @@ class Beacon:
     description: str
     time: int | None = None
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Chain:
-    name: str
-    genesis: int
-    period: int
-    signature_bytes: int
-
-
-# Told apart by what their answers look like: G1 or G2 signatures, chained or not.
-_DEFAULT = _Chain(name="default", genesis=1_595_431_050, period=30, signature_bytes=96)
-_QUICKNET = _Chain(name="quicknet", genesis=1_692_803_367, period=3, signature_bytes=48)
 
 NO_BEACON = Beacon(value=b"", kind="none", description="no beacon")
 
@@ -74,7 +59,8 @@ def beacon_from_file(path: Path) -> Beacon:
     """Read a beacon from a file: a drand answer if it starts like JSON, else its raw bytes.
 
     Raises:
-        BeaconError: unreadable, empty, too long, or JSON that is no consistent drand answer.
+        BeaconError: unreadable, empty, too long, or JSON that is no drand answer, or one that
+            the network did not sign.
 
     """
     try:
@@ -105,30 +91,38 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _drand(document: Mapping[str, Any], path: Path) -> Beacon:
-    round_number, randomness = document.get("round"), document.get("randomness")
-    if type(round_number) is not int or not 1 <= round_number < _MAX_ROUND:
-        raise BeaconError("a drand answer has a round of 1 or more", file=str(path))
-    value = _unhex(randomness, f"{path}: randomness")
-    signature = _unhex(document.get("signature"), f"{path}: signature")
-    if hashlib.sha256(signature).digest() != value:
+    answer = _round(document, path)
+    randomness = document.get("randomness", answer.randomness.hex())
+    if _unhex(randomness, f"{path}: randomness") != answer.randomness:
         raise BeaconError("the randomness is not SHA-256 of the signature", file=str(path))
-    chain = _chain(document, signature)
-    if chain is None:
-        return Beacon(
-            value=value, kind="drand", description=f"drand round {round_number} of an unknown chain"
-        )
-    time = chain.genesis + (round_number - 1) * chain.period
+    try:
+        answer.verify()
+    except BeaconError as error:
+        raise BeaconError(str(error), file=str(path)) from None
     return Beacon(
-        value=value,
+        value=answer.randomness,
         kind="drand",
-        description=f"drand round {round_number} of chain {chain.name}, due {utc(time)}",
-        time=time,
+        description=(
+            f"drand round {answer.number} of chain {answer.chain.name}, due {utc(answer.time)}, "
+            "signed by the network"
+        ),
+        time=answer.time,
     )
 
 
-def _chain(document: Mapping[str, Any], signature: bytes) -> _Chain | None:
-    chain = _DEFAULT if "previous_signature" in document else _QUICKNET
-    return chain if len(signature) == chain.signature_bytes else None
+def _round(document: Mapping[str, Any], path: Path) -> Round:
+    """Return the round that an answer claims to be; answers do not name their chain."""
+    number = document.get("round")
+    if type(number) is not int or not 1 <= number <= MAX_ROUND:
+        raise BeaconError("a drand answer has a round of 1 or more", file=str(path))
+    chained = "previous_signature" in document
+    what = f"{path}: previous_signature"
+    return Round(
+        chain=DEFAULT if chained else QUICKNET,
+        number=number,
+        signature=_unhex(document.get("signature"), f"{path}: signature"),
+        previous=_unhex(document["previous_signature"], what) if chained else b"",
+    )
 
 
 def _unhex(text: object, what: str) -> bytes:

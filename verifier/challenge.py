@@ -28,9 +28,7 @@ _NONCE_ALONE = (
     "alone, and that it was not chosen rests on the verifier."
 )
 _UNDATED = "It was not checked that the beacon is younger than the commitment."
-_DRAND = (
-    "The drand round's BLS signature was not verified: compare its randomness with the network's."
-)
+_ANY_ROUND = "Which of the rounds after the commitment was taken was the verifier's choice."
 _HEX = re.compile(r"(?:[0-9a-f]{2})*")
 
 
@@ -58,7 +56,7 @@ class Challenge:
         """Say what this seed does not protect against, in one sentence."""
         if not self.beacon.value:
             return _NONCE_ALONE
-        return _DRAND if self.beacon.kind == "drand" else _UNDATED
+        return _ANY_ROUND if self.beacon.kind == "drand" else _UNDATED
 
 
 def derive_seed(commitment_digest: bytes, beacon: bytes, nonce: bytes) -> bytes:

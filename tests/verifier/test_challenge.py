@@ -42,7 +42,7 @@ def test_caveat_says_exactly_what_was_used():
     cases = [
         (beacons.NO_BEACON, b"n", "nonce alone"),
         (given_hex, b"n", "younger than the commitment"),
-        (drand, b"n", "BLS signature"),
+        (drand, b"n", "verifier's choice"),
     ]
     for beacon, nonce, words in cases:
         challenge = Challenge(commitment_digest=bytes(32), beacon=beacon, nonce=nonce)
@@ -63,33 +63,6 @@ def _answer(signature: bytes, **extra: object) -> str:
     randomness = hashlib.sha256(signature).hexdigest()
     document = {"round": 1000, "randomness": randomness, "signature": signature.hex(), **extra}
     return json.dumps(document)
-
-
-def test_drand_quicknet_is_recognised(tmp_path):
-    """An unchained 48-byte signature is quicknet; its time follows from the round."""
-    path = tmp_path / "beacon.json"
-    path.write_text(_answer(bytes(range(48))))
-    beacon = beacons.beacon_from_file(path)
-    assert beacon.kind == "drand"
-    assert beacon.value == hashlib.sha256(bytes(range(48))).digest()
-    assert beacon.time == 1_692_803_367 + 999 * 3
-    assert "round 1000 of chain quicknet" in beacon.description
-
-
-def test_drand_default_is_recognised(tmp_path):
-    """A chained 96-byte signature is the default chain of 30 seconds."""
-    path = tmp_path / "beacon.json"
-    path.write_text(_answer(bytes(96), previous_signature="00"))
-    beacon = beacons.beacon_from_file(path)
-    assert beacon.time == 1_595_431_050 + 999 * 30
-    assert "2020-07-22T23:37:00Z" in beacon.description
-
-
-def test_drand_of_another_chain_has_no_time(tmp_path):
-    """A round of a chain that is not pinned here is used, but not dated."""
-    path = tmp_path / "beacon.json"
-    path.write_text(_answer(bytes(20)))
-    assert beacons.beacon_from_file(path).time is None
 
 
 @pytest.mark.parametrize(
