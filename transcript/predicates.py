@@ -1,4 +1,4 @@
-"""What the three statements about a run say: registration, commitment, audit result.
+"""What the statements about a run say: registration, declared fault, commitment, audit result.
 
 Numbers that are not whole are decimal strings, digests are 64 hexadecimal digits of SHA-256, times
 are RFC 3339 in UTC to the second. Each predicate also says what its statement is about: subjects
@@ -19,6 +19,7 @@ from transcript.model import (
     Count,
     Decimal,
     Digest,
+    Digests,
     Document,
     Name,
     Positive,
@@ -64,15 +65,20 @@ class WeightFile(Document):
 
 
 Weights = Annotated[tuple[WeightFile, ...], Field(strict=False, max_length=10_000)]
+Faults = Annotated[tuple[Digest, ...], Field(strict=False, max_length=10_000)]
 
 
 class Registration(Document):
-    """What a run will do, signed before its step 0."""
+    """What a run will do, signed before its step 0.
 
-    PREDICATE: ClassVar[str] = PREFIX + "registration/v1"
+    `probes` has what each rank's device answered before that (device-probe.md), or nothing.
+    """
+
+    PREDICATE: ClassVar[str] = PREFIX + "registration/v2"
 
     run_id: RunId
     attempt: Positive
+    previous: Digest | None = None
     created: Timestamp
     config: dict[str, Any]
     dataset: Dataset
@@ -86,11 +92,20 @@ class Registration(Document):
     record: RecordPolicy
     code_version: Text
     public_key: Annotated[str, Field(max_length=2000)]
+    probes: Digests = ()
     digest_algorithm: Literal["sha256-rfc9162-tile64-v1"] = ALGORITHM
 
     @model_validator(mode="after")
     def _canonical_config(self) -> Self:
         canonical.dumps(self.config)  # raises a ValueError for a float
+        return self
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Self:
+        if (self.attempt == 1) != (self.previous is None):
+            raise ValueError("every attempt but the first names the one before")
+        if len(self.probes) not in {0, self.world}:
+            raise ValueError("either every rank's device was probed, or none")
         return self
 
     def subjects(self) -> Subjects:
@@ -102,10 +117,38 @@ class Registration(Document):
         )
 
 
-class Commitment(Document):
-    """What a run did, signed at its end."""
+class DeclaredFault(Document):
+    """A logged step that its own trainer found wrong, and says so before anybody asks.
 
-    PREDICATE: ClassVar[str] = PREFIX + "commitment/v1"
+    `rank` is whose arena, or null where it is not known or all share it; `operator` is empty
+    where it is not known. `leaf` is the RFC 9162 hash of the log's entry.
+    """
+
+    PREDICATE: ClassVar[str] = PREFIX + "declared-fault/v1"
+
+    run_id: RunId
+    registration: Digest
+    step: Count
+    rank: Annotated[int, Field(ge=0, lt=MAX_WORLD)] | None = None
+    operator: Text = ""
+    leaf: Digest
+    detail: Text
+    evidence: Annotated[dict[Name, Text], Field(max_length=64)]
+    created: Timestamp
+
+    def subjects(self) -> Subjects:
+        """Name the registration and the log's entry."""
+        return (("registration", self.registration), ("leaf", self.leaf))
+
+
+class Commitment(Document):
+    """What a run did, signed at its end.
+
+    `probes` as in the registration, but after the last step; `faults` has the digest of every
+    fault that was declared until then: one that is declared later was not bound in time.
+    """
+
+    PREDICATE: ClassVar[str] = PREFIX + "commitment/v2"
 
     run_id: RunId
     registration: Digest
@@ -114,11 +157,15 @@ class Commitment(Document):
     log: LogHead
     final_state_root: Digest
     weights: Weights
+    probes: Digests = ()
+    faults: Faults = ()
 
     @model_validator(mode="after")
     def _one_leaf_per_step(self) -> Self:
         if self.log.size != self.steps:
             raise ValueError("the log has one leaf per step")
+        if list(self.faults) != sorted(set(self.faults)):
+            raise ValueError("declared faults are not ascending")
         return self
 
     def subjects(self) -> Subjects:
@@ -206,4 +253,4 @@ def overall(verdicts: list[CheckVerdict]) -> OverallVerdict:
     return "PASS" if set(verdicts) == {"MATCH"} else "INCOMPLETE"
 
 
-Predicate = Registration | Commitment | AuditResult
+Predicate = Registration | DeclaredFault | Commitment | AuditResult

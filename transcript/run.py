@@ -35,6 +35,24 @@ class RunFolder:
         return self.root / "commitment.dsse.json"
 
     @property
+    def attempts(self) -> Path:
+        """The registrations that this one's key signed here before, one envelope a line."""
+        return self.root / "attempts.jsonl"
+
+    @property
+    def faults(self) -> Path:
+        """The folder of declared faults."""
+        return self.root / "faults"
+
+    def fault(self, digest: str) -> Path:
+        """Return where the declared fault of that digest lies."""
+        return self.faults / f"{digest}.dsse.json"
+
+    def probe(self, moment: str, rank: int) -> Path:
+        """Return where a device's answers lie; `moment` is "start" or "end"."""
+        return self.root / "probes" / f"{moment}-{rank}.bin"
+
+    @property
     def graph(self) -> Path:
         """The step graph's canonical document."""
         return self.root / "graph.json"

@@ -18,11 +18,18 @@ from transcript.dsse import ENVELOPE_LIMIT, Envelope
 from transcript.errors import MalformedError, SignatureError
 from transcript.keys import PrivateKey, PublicKey
 from transcript.model import check_type
-from transcript.predicates import AuditResult, Commitment, Predicate, Registration
+from transcript.predicates import (
+    AuditResult,
+    Commitment,
+    DeclaredFault,
+    Predicate,
+    Registration,
+)
 
 __all__ = [
     "AuditResult",
     "Commitment",
+    "DeclaredFault",
     "Registration",
     "Signed",
     "open_registration",
@@ -33,7 +40,7 @@ __all__ = [
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 
-P = TypeVar("P", Registration, Commitment, AuditResult)
+P = TypeVar("P", Registration, DeclaredFault, Commitment, AuditResult)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +128,9 @@ def _parse(payload: bytes, kind: type[P], file: str) -> P:
     if value.keys() != {"_type", "subject", "predicateType", "predicate"}:
         raise MalformedError("a statement has exactly four fields", file=file)
     predicate = kind.check(value["predicate"], file=file)
+    # a default stands in for no field: what is not in the signed bytes was not signed
+    if missing := kind.model_fields.keys() - value["predicate"].keys():
+        raise MalformedError(f"the predicate has no {min(missing)}", file=file)
     if value["subject"] != _subjects(predicate):
         raise MalformedError("the subjects are not those of the predicate", file=file)
     return predicate

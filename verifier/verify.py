@@ -2,8 +2,9 @@
 
 Which key a statement has to be signed by is never taken from the statement's envelope. It is the
 key that the caller gives; or else, and then the result says so, the one that a registration
-names, the one of the registration beside a commitment, or verifier.pub.pem beside an audit
-result: these show that the folder is of one piece, and not whose it is.
+names, the one of the registration beside a commitment or above a declared fault, or
+verifier.pub.pem beside an audit result: these show that the folder is of one piece, and not
+whose it is.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from transcript.run import RunFolder
 from transcript.statements import (
     AuditResult,
     Commitment,
+    DeclaredFault,
     Registration,
     Signed,
     open_registration,
@@ -43,7 +45,7 @@ class Verified:
 
     Attributes:
         file: where it was read.
-        kind: registration, commitment, audit-result or fraud-proof.
+        kind: registration, declared-fault, commitment, audit-result or fraud-proof.
         digest: SHA-256 of the signed payload, or of a fraud proof's file, hex.
         key_id: the key that signed it; of a fraud proof, the trainer's.
         trusted: whether the caller gave that key.
@@ -91,6 +93,9 @@ def verify_file(path: Path, key: PublicKey | None = None, *, run: Path | None = 
     if kind == Commitment.PREDICATE:
         signer = key or _registered_key(path)
         return _commitment(open_statement(data, Commitment, [signer], file=file), file, key)
+    if kind == DeclaredFault.PREDICATE:
+        signer = key or _registered_key(path.absolute().parent)
+        return _fault(open_statement(data, DeclaredFault, [signer], file=file), file, key)
     if kind == AuditResult.PREDICATE:
         signed = open_statement(data, AuditResult, [key or _verifier_key(path)], file=file)
         _check_report(path, signed.predicate)
@@ -204,6 +209,26 @@ def _commitment(signed: Signed[Commitment], file: str, key: PublicKey | None) ->
             "log": said.log.root,
             "registration": said.registration,
             **{item.path: item.sha256 for item in said.weights},
+        },
+    )
+
+
+def _fault(signed: Signed[DeclaredFault], file: str, key: PublicKey | None) -> Verified:
+    said = signed.predicate
+    return Verified(
+        file=file,
+        kind="declared-fault",
+        digest=signed.digest,
+        key_id=signed.signers[0].key_id,
+        trusted=key is not None,
+        run_id=said.run_id,
+        created=said.created,
+        facts={
+            "step": str(said.step),
+            "rank": "all" if said.rank is None else str(said.rank),
+            "operator": said.operator or "not known",
+            "leaf": said.leaf,
+            "registration": said.registration,
         },
     )
 

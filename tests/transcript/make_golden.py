@@ -15,13 +15,14 @@ from typing import Final
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.transcript.statement_samples import AUDIT, registration
+from tests.transcript.statement_samples import AUDIT, FAULT, registration
 from tests.transcript.strategies import small_layout
 from transcript.keys import PrivateKey
 from transcript.layout import DTYPES, Layout
 from transcript.leaves import ALGORITHM, arena_root, leaf_hashes
 from transcript.log import Log
-from transcript.predicates import AuditResult, Commitment
+from transcript.merkle import leaf_hash
+from transcript.predicates import AuditResult, Commitment, DeclaredFault
 from transcript.run import RunFolder
 from transcript.statements import sign_statement
 from transcript.step import StepLeaf
@@ -71,6 +72,7 @@ def build(folder: Path) -> None:
         for step in range(STEPS):
             log.append(step_leaf(step, registered))
         head = log.checkpoint(KEY)
+    fault = write_fault(run, registered)
     commitment = Commitment.check(
         {
             "run_id": "demo-1", "registration": registered, "created": "2026-01-01T01:00:00Z",
@@ -79,6 +81,7 @@ def build(folder: Path) -> None:
             "weights": [
                 {"path": "weights/model.safetensors", "sha256": sha256(WEIGHTS).hexdigest()}
             ],
+            "probes": [write_probe(run, "end")], "faults": [fault],
         }
     )  # fmt: skip
     data, committed = sign_statement(commitment, KEY)
@@ -113,10 +116,31 @@ def write_registration(run: RunFolder) -> str:
         registration(
             steps=STEPS, public_key=KEY.public.pem(), constants_root=root(LAYOUTS.constants, 0),
             initial_state_root=root(LAYOUTS.state, 0), digest_algorithm=ALGORITHM,
+            probes=(write_probe(run, "start"),),
         ),
         KEY,
     )  # fmt: skip
     run.registration.write_bytes(data)
+    return digest
+
+
+def write_probe(run: RunFolder, moment: str) -> str:
+    """Write what rank 0's device is said to have answered, and return its digest."""
+    path, answers = run.probe(moment, 0), f"the answers at the {moment}".encode()
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(answers)
+    return sha256(answers).hexdigest()
+
+
+def write_fault(run: RunFolder, registered: str) -> str:
+    """Declare the last step faulty and return the statement's digest."""
+    leaf = leaf_hash(step_leaf(STEPS - 1, registered).encode()).hex()
+    fault = DeclaredFault.check(
+        {**FAULT.model_dump(), "registration": registered, "step": STEPS - 1, "leaf": leaf}
+    )
+    data, digest = sign_statement(fault, KEY)
+    run.faults.mkdir()
+    run.fault(digest).write_bytes(data)
     return digest
 
 

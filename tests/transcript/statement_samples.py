@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.transcript.strategies import HEX
-from transcript.predicates import AuditResult, Commitment, Registration
+from transcript.predicates import AuditResult, Commitment, DeclaredFault, Registration
 
 WEIGHTS = [{"path": "weights/model.safetensors", "sha256": HEX[::-1]}]
 
@@ -20,11 +20,20 @@ def registration(**changes: object) -> Registration:
     return Registration(**{**fields, **changes})
 
 
-REGISTRATION = registration()
+REGISTRATION = registration(attempt=2, previous=HEX, probes=(HEX,))
+FAULT = DeclaredFault.check(
+    {
+        "run_id": "demo-1", "registration": HEX, "step": 2, "rank": 0,
+        "operator": "bitwitness::gemm", "leaf": HEX, "detail": "executed again, it differs",
+        "evidence": {"arena.logged": HEX, "arena.again": HEX[::-1]},
+        "created": "2026-01-01T00:30:00Z",
+    }
+)  # fmt: skip
 COMMITMENT = Commitment.check(
     {
         "run_id": "demo-1", "registration": HEX, "created": "2026-01-01T01:00:00Z", "steps": 4,
         "log": {"root": HEX, "size": 4}, "final_state_root": HEX, "weights": WEIGHTS,
+        "probes": [HEX], "faults": [HEX],
     }
 )  # fmt: skip
 AUDIT = AuditResult.check(

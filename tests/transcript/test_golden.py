@@ -10,12 +10,20 @@ import pytest
 from tests.transcript.make_golden import GOLDEN, KEY, LAYOUTS, STEPS, build, content
 from tests.transcript.strategies import leaf_blocks, reference_root
 from transcript.dsse import Envelope
+from transcript.errors import VersionError
 from transcript.layout import Layout
 from transcript.leaves import arena_root
 from transcript.log import LogReader
 from transcript.merkle import leaf_hash
 from transcript.run import RunFolder
-from transcript.statements import AuditResult, Commitment, open_registration, open_statement
+from transcript.statements import (
+    AuditResult,
+    Commitment,
+    DeclaredFault,
+    Registration,
+    open_registration,
+    open_statement,
+)
 from transcript.store import RunStore
 
 RUN = RunFolder(GOLDEN / "run")
@@ -64,10 +72,26 @@ def test_the_golden_run_hangs_together():
     assert commitment.predicate.registration == signed.digest
     assert (commitment.predicate.log.root, head.size) == (head.root.hex(), STEPS)
     assert commitment.predicate.final_state_root == roots[-1]
+    (digest,) = commitment.predicate.faults
+    fault = open_statement(RUN.read(RUN.fault(digest)), DeclaredFault, [KEY.public])
+    assert (fault.digest, fault.predicate.registration) == (digest, signed.digest)
+    assert bytes.fromhex(fault.predicate.leaf) == leaf_hash(leaves[fault.predicate.step].encode())
+    for moment, said in (("start", signed.predicate), ("end", commitment.predicate)):
+        assert said.probes == (sha256(RUN.read(RUN.probe(moment, 0))).hexdigest(),)
     result = open_statement(
         (GOLDEN / "audit-result.dsse.json").read_bytes(), AuditResult, [KEY.public]
     )
     assert result.predicate.commitment == commitment.digest
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("registration", Registration), ("commitment", Commitment)]
+)
+def test_statements_of_version_1_are_refused_by_name(name, kind):
+    """The former version's golden files are told from garbage, and not read as the present one."""
+    data = (GOLDEN.with_name("golden_v1") / f"{name}.dsse.json").read_bytes()
+    with pytest.raises(VersionError, match=f"{name}/v1', not .*{name}/v2"):
+        open_statement(data, kind, [KEY.public])
 
 
 def test_a_statements_digest_is_its_payloads():

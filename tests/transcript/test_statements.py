@@ -7,7 +7,13 @@ import subprocess
 
 import pytest
 
-from tests.transcript.statement_samples import AUDIT, COMMITMENT, REGISTRATION, registration
+from tests.transcript.statement_samples import (
+    AUDIT,
+    COMMITMENT,
+    FAULT,
+    REGISTRATION,
+    registration,
+)
 from transcript import canonical
 from transcript.dsse import Envelope, pae
 from transcript.errors import (
@@ -28,7 +34,7 @@ from transcript.statements import (
 
 KEY = PrivateKey.generate()
 P256 = PrivateKey.generate("ecdsa-p256-sha256")
-SAMPLES = [REGISTRATION, COMMITMENT, AUDIT]
+SAMPLES = [REGISTRATION, FAULT, COMMITMENT, AUDIT]
 
 
 @pytest.mark.parametrize("key", [KEY, P256], ids=["ed25519", "p256"])
@@ -54,7 +60,7 @@ def test_the_payload_is_an_in_toto_statement():
     data, _ = sign_statement(COMMITMENT, KEY)
     payload = json.loads(base64.b64decode(json.loads(data)["payload"]))
     assert payload["_type"] == "https://in-toto.io/Statement/v1"
-    assert payload["predicateType"] == "https://bitwitness.dev/commitment/v1"
+    assert payload["predicateType"] == "https://bitwitness.dev/commitment/v2"
     assert payload["subject"][-1] == {
         "name": "weights/model.safetensors",
         "digest": {"sha256": COMMITMENT.weights[0].sha256},
@@ -160,7 +166,7 @@ def test_broken_envelopes_are_refused(value):
 
 def payloads():
     """Yield a name and a change of a commitment's statement, signed by the right key."""
-    yield "run version", lambda s: s.update(predicateType="https://bitwitness.dev/commitment/v2")
+    yield "run version", lambda s: s.update(predicateType="https://bitwitness.dev/commitment/v3")
     yield "statement version", lambda s: s.update(_type="https://in-toto.io/Statement/v0.1")
     yield "extra field", lambda s: s.update(extra=1)
     yield "other subject", lambda s: s["subject"].pop()
@@ -168,6 +174,9 @@ def payloads():
     yield "extra digest", lambda s: s["subject"][0]["digest"].update(md5="0" * 32)
     yield "unknown field", lambda s: s["predicate"].update(note="x")
     yield "missing field", lambda s: s["predicate"].pop("created")
+    yield "missing field with a default", lambda s: s["predicate"].pop("faults")
+    yield "faults out of order", lambda s: s["predicate"].update(faults=["1" * 64, "0" * 64])
+    yield "a fault twice", lambda s: s["predicate"].update(faults=["1" * 64, "1" * 64])
     yield "size differs", lambda s: s["predicate"]["log"].update(size=3)
     yield "size text", lambda s: s["predicate"]["log"].update(size="4")
     yield "steps bool", lambda s: s["predicate"].update(steps=True)
@@ -199,6 +208,22 @@ def test_hostile_payloads_are_refused_though_signed(payload):
     with pytest.raises(TranscriptError) as caught:
         open_statement(data, Commitment, [KEY.public], file="c.dsse.json")
     assert caught.value.code in {"E_MALFORMED", "E_LIMIT"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"attempt": 2},
+        {"previous": "0" * 64},
+        {"attempt": 0},
+        {"probes": ("0" * 64,) * 2},
+    ],
+    ids=str,
+)
+def test_a_registration_is_coherent(change):
+    """Only a first attempt has none before it, and either each rank was probed or none."""
+    with pytest.raises(ValueError, match=r"attempt|probed"):
+        registration(**change)
 
 
 def test_floats_in_a_configuration_are_refused():

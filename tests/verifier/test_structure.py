@@ -321,7 +321,7 @@ def test_unreadable_runs(copied, tmp_path):
 def test_another_version(copied):
     """A registration of a later version is refused as such."""
     payload = Envelope.parse(copied.registration.read_bytes()).payload
-    later = payload.replace(b"registration/v1", b"registration/v2")
+    later = payload.replace(b"registration/v2", b"registration/v3")
     copied.registration.write_bytes(
         Envelope.sign(later, "application/vnd.in-toto+json", [runs.KEY]).encode()
     )
