@@ -96,7 +96,7 @@ def _callable(op: str) -> Callable[..., Any]:
     if op in BIT_SAFE:
         return BIT_SAFE[op]
     namespace, _, name = op.partition("::")
-    if namespace == "bitwitness" and name in trainer.ops.PINNED | trainer.ops.EMULATED_ONLY:
+    if namespace == "bitwitness" and name in trainer.ops.PINNED:
         packet = getattr(torch.ops.bitwitness, name)
         return packet.default  # type: ignore[no-any-return]  # torch.ops is untyped
     msg = f"operator {op} is outside the pinned set and the bit-safe list"

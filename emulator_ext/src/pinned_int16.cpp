@@ -7,8 +7,6 @@
 namespace bitwitness {
 namespace {
 
-std::int32_t value(std::uint16_t bits) { return static_cast<std::int16_t>(bits); }
-
 std::uint32_t largest_bits(const float* x, std::int64_t n) {
     std::uint32_t largest = 0;
     for (std::int64_t i = 0; i < n; ++i) {
@@ -23,7 +21,7 @@ void require_finite(const char* op, const char* name, const float* x, std::int64
 
 std::int64_t dot(const std::int32_t* a, const std::uint16_t* b, std::int64_t n) {
     std::int64_t sum = 0;
-    for (std::int64_t i = 0; i < n; ++i) sum += a[i] * value(b[i]);
+    for (std::int64_t i = 0; i < n; ++i) sum += a[i] * int16_value(b[i]);
     return sum;
 }
 
@@ -60,7 +58,7 @@ void add_rows(const std::vector<std::int32_t>& factors, const std::uint16_t* v,
         const std::uint16_t* row = v;
         v += sums.size();
         if (factor == 0) continue;
-        for (std::int64_t& sum : sums) sum += std::int64_t{factor} * value(*row++);
+        for (std::int64_t& sum : sums) sum += std::int64_t{factor} * int16_value(*row++);
     }
 }
 
@@ -85,7 +83,7 @@ void int16_dequantise(Extent e, const std::uint16_t* q, const std::uint8_t* scal
         for (std::int64_t r = first; r < last; ++r) {
             const float unit = int16_unit(scale[r]);
             for (std::int64_t i = r * e.width; i < (r + 1) * e.width; ++i) {
-                x[i] = mul_rn(static_cast<float>(value(q[i])), unit);
+                x[i] = mul_rn(static_cast<float>(int16_value(q[i])), unit);
             }
         }
     });

@@ -20,21 +20,12 @@ from transcript.merkle import root_of
 HASH_WORDS: Final = 8
 HASH_THREADS: Final = 32  # kHashThreads of leaves.cu
 PACK_THREADS: Final = 256  # kThreads of leaves.cu
-WORD: Final = 4
 
 
 class LeafHasher:
-    """Packs and hashes one layout's byte range on one device.
-
-    Raises:
-        KernelError: the layout has elements that are not four bytes wide.
-
-    """
+    """Packs and hashes one layout's byte range on one device; elements of any width."""
 
     def __init__(self, rt: Runtime, layout: Layout) -> None:
-        odd = [e.name for e in layout.entries if DTYPES[e.dtype].itemsize != WORD]
-        if odd:
-            raise KernelError(f"leaves on a device hold 4-byte elements, {odd[0]} does not")
         self._rt, self._layout = rt, layout
         self._bounds = torch.from_numpy(layout.leaf_bounds().copy()).to(rt.torch_device)
 
@@ -49,19 +40,29 @@ class LeafHasher:
             KernelError: another shape or element size than the entry's, or another buffer size.
 
         """
-        entry = self._layout.entry(name)
+        entry, width = self._layout.entry(name), tensor.element_size()
         self._require_buffer(buffer)
-        if tuple(tensor.shape) != entry.shape or tensor.element_size() != WORD:
+        if tuple(tensor.shape) != entry.shape or width != DTYPES[entry.dtype].itemsize:
             found = f"{tensor.dtype} {list(tensor.shape)}"
             raise KernelError(f"{name} needs {entry.dtype} {list(entry.shape)}, not {found}")
-        place = buffer[entry.offset : entry.offset + entry.bytes]
-        source, n = tensor.contiguous(), tensor.numel()
+        place, source = buffer[entry.offset : entry.offset + entry.bytes], tensor.contiguous()
         if tensor.ndim < 2:  # a vector's leaves are consecutive
-            place.view(tensor.dtype).copy_(source.reshape(-1))
-            return
-        sizes = (np.int64(tensor.shape[-2]), np.int64(tensor.shape[-1]), np.int64(n))
-        grid = (-(-n // PACK_THREADS), 1, 1)
-        self._rt.launch("pack_tiles", grid, PACK_THREADS, source, *sizes, place)
+            place.copy_(_bytes_of(source))
+        elif entry.offset % width == 0:
+            self._pack_tiles(source, place)
+        else:  # after narrower elements, where no kernel may store
+            place.copy_(
+                _bytes_of(
+                    self._pack_tiles(source, self._rt.empty(*source.shape, dtype=source.dtype))
+                )
+            )
+
+    def _pack_tiles(self, source: Tensor, place: Tensor) -> Tensor:
+        rows, columns, n = (np.int64(k) for k in (*source.shape[-2:], source.numel()))
+        grid = (-(-source.numel() // PACK_THREADS), 1, 1)
+        kernel = f"pack_tiles_{source.element_size()}"
+        self._rt.launch(kernel, grid, PACK_THREADS, source, rows, columns, n, place)
+        return place
 
     def leaf_hashes(self, buffer: Tensor) -> Tensor:
         """Hash every leaf: uint8 [leaves, 32] on the device."""
@@ -89,6 +90,10 @@ class LeafHasher:
         if buffer.dtype != torch.uint8 or tuple(buffer.shape) != (self._layout.bytes,):
             found = f"{buffer.dtype} {list(buffer.shape)}"
             raise KernelError(f"the buffer is {found}, the layout uint8 [{self._layout.bytes}]")
+
+
+def _bytes_of(tensor: Tensor) -> Tensor:
+    return tensor.reshape(-1).view(torch.uint8)
 
 
 def _over(elements: int) -> tuple[int, int, int]:

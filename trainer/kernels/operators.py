@@ -1,8 +1,9 @@
-"""Every pinned operator but the product, by the kernels of `cuda/`: docs/formats/operators.md.
+"""The operators of plain training by the kernels of `cuda/`: docs/formats/operators.md.
 
-`IMPLEMENTATIONS` maps each operator of `trainer.ops` to a function of a runtime and the operator's
-own arguments. Results are fresh and contiguous; operands may have any strides, at the cost of a
-copy. Shapes and dtypes are as in `trainer.ops`, whose fake implementations have checked them.
+`IMPLEMENTATIONS` maps each operator of `trainer.ops`, those of `int16` and `decode` among them,
+to a function of a runtime and the operator's own arguments. Results are fresh and contiguous;
+operands may have any strides, at the cost of a copy. Shapes and dtypes are as in `trainer.ops`,
+whose fake implementations have checked them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trainer.kernels import decode, int16
 from trainer.kernels.device import Grid, Runtime
 from trainer.kernels.gemm import gemm as gemm_by_profile
 from trainer.ops import collective
@@ -253,5 +255,15 @@ IMPLEMENTATIONS: Final[Mapping[str, Callable[..., Any]]] = {
         sum_squares,
         swiglu,
         swiglu_backward,
+        int16.int16_blend,
+        int16.int16_dot,
+        int16.int16_hold,
+        int16.int16_mix,
+        int16.int16_quantise,
+        int16.int16_scores,
+        decode.cache_write,
+        decode.greedy,
+        decode.prefix_softmax,
+        decode.token_at,
     )
 }

@@ -1,11 +1,12 @@
 """The pinned operators as torch operators: `torch.ops.bitwitness.*`, and functions over them.
 
-Everything a decoder-only transformer's training step computes beyond copies and additions.
-Each has a CPU implementation with the bits of NUMERICS.md (`emulator_ext`), a fake one, and
-autograd whose backward calls other operators of the namespace. Operands are f32, except
-int32 tokens and targets; non-contiguous operands give the bits of contiguous ones; results
-are fresh and contiguous. A Python `float` attribute is rounded to f32 once, as it enters
-`emulator_ext.pinned`'s compiled module (and by the same rule when the tracer writes it down).
+Everything that training and decoding a decoder-only transformer compute beyond copies and
+additions. Each has a CPU implementation with the bits of NUMERICS.md (`emulator_ext`), a fake one,
+and autograd whose backward calls other operators of the namespace. Operands are f32, except
+int32 tokens, targets and positions, and the codes (uint16) and scales (uint8) of INT16 vectors;
+non-contiguous operands give the bits of contiguous ones; results are fresh and contiguous. A
+Python `float` attribute is rounded to f32 once, as it enters `emulator_ext.pinned`'s compiled
+module (and by the same rule when the tracer writes it down).
 
 All raise `emulator_ext.errors.OperandError` for a dtype or shape they cannot take and
 `NonFiniteError`, naming the operator, for a NaN or Inf.
@@ -33,13 +34,10 @@ from trainer.ops.registry import registered
 from trainer.ops.rows import rmsnorm, rmsnorm_backward, swiglu, swiglu_backward
 from trainer.ops.update import adamw, all_reduce, clip_coefficient, sum_squares
 
-# The names of the pinned set, without the namespace: what plain training is made of, and what
-# INT16 attention and generation need besides, for which there are no CUDA kernels.
+# The names of the pinned set, without the namespace. Each has CUDA kernels (trainer.kernels).
 PINNED = registered()
-EMULATED_ONLY = registered(emulated_only=True)
 
 __all__ = [
-    "EMULATED_ONLY",
     "PINNED",
     "adamw",
     "all_reduce",

@@ -129,23 +129,19 @@ _softmax = register(
     "prefix_softmax(Tensor scores, Tensor position, float scale) -> Tensor",
     _softmax_cpu,
     _softmax_fake,
-    emulated_only=True,
 )
 _write = register(
     "cache_write(Tensor cache, Tensor rows, Tensor position) -> Tensor",
     _write_cpu,
     _write_fake,
-    emulated_only=True,
 )
 _token_at = register(
     "token_at(Tensor tokens, Tensor position) -> Tensor",
     _token_at_cpu,
     _token_at_fake,
-    emulated_only=True,
 )
 _greedy = register(
     "greedy(Tensor logits, Tensor tokens, Tensor position) -> Tensor",
     _greedy_cpu,
     _greedy_fake,
-    emulated_only=True,
 )

@@ -201,34 +201,27 @@ _quantise = register(
     "int16_quantise(Tensor x) -> (Tensor, Tensor)",
     _quantise_cpu,
     _quantise_fake,
-    emulated_only=True,
 )
 _scores = register(
     "int16_scores(Tensor q, Tensor k, Tensor k_scale) -> Tensor",
     _scores_cpu,
     _scores_fake,
-    emulated_only=True,
 )
 _mix = register(
     "int16_mix(Tensor p, Tensor v, Tensor v_scale) -> Tensor",
     _mix_cpu,
     _mix_fake,
-    emulated_only=True,
 )
-_hold = register(
-    "int16_hold(Tensor x) -> Tensor", _hold_cpu, _hold_fake, _HoldGradient(), emulated_only=True
-)
+_hold = register("int16_hold(Tensor x) -> Tensor", _hold_cpu, _hold_fake, _HoldGradient())
 _dot = register(
     "int16_dot(Tensor q, Tensor k, str profile, str arch) -> Tensor",
     _dot_cpu,
     _dot_fake,
     _DotGradient(),
-    emulated_only=True,
 )
 _blend = register(
     "int16_blend(Tensor p, Tensor v, str profile, str arch) -> Tensor",
     _blend_cpu,
     _blend_fake,
     _BlendGradient(),
-    emulated_only=True,
 )

@@ -23,7 +23,7 @@ from emulator_ext.errors import UnsupportedError
 NAMESPACE = "bitwitness"
 
 _library = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
-_names: dict[str, bool] = {}
+_names: list[str] = []
 
 
 class Gradient(Protocol):
@@ -41,8 +41,6 @@ def register(
     cpu: Callable[..., Any],
     fake: Callable[..., Any],
     gradient: Gradient | None = None,
-    *,
-    emulated_only: bool = False,
 ) -> Callable[..., Any]:
     """Define one operator and return its callable.
 
@@ -51,7 +49,6 @@ def register(
         cpu: the implementation on CPU tensors.
         fake: returns empty tensors of the result shapes.
         gradient: its derivative; None makes differentiating it an `UnsupportedError`.
-        emulated_only: no CUDA kernel belongs to it.
 
     """
     name = schema.partition("(")[0]
@@ -61,13 +58,13 @@ def register(
     op = getattr(getattr(torch.ops, NAMESPACE), name).default
     differentiable = _autograd(name, op, gradient)
     _library.impl(name, differentiable, "Autograd")  # type: ignore[no-untyped-call]
-    _names[name] = emulated_only
+    _names.append(name)
     return op  # type: ignore[no-any-return]  # torch.ops is untyped
 
 
-def registered(*, emulated_only: bool = False) -> frozenset[str]:
-    """Return the names, without the namespace, of the operators that have CUDA kernels, or not."""
-    return frozenset(name for name, only in _names.items() if only == emulated_only)
+def registered() -> frozenset[str]:
+    """Return the names of all operators, without the namespace."""
+    return frozenset(_names)
 
 
 def _autograd(name: str, op: Callable[..., Any], gradient: Gradient | None) -> Callable[..., Any]:

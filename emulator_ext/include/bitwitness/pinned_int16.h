@@ -46,6 +46,9 @@ BW_PINNED i32 int24_quantise(float x, u32 scale) {
     return above > kInt24Max ? kInt24Max : above;
 }
 
+// What a code, the bits of a q, says.
+BW_PINNED i32 int16_value(unsigned short code) { return static_cast<short>(code); }
+
 // 2^(scale - 127); its product with any q is exact.
 BW_PINNED float int16_unit(u32 scale) { return float_of(scale << 23); }
 
@@ -62,6 +65,9 @@ BW_PINNED i64 int16_join(float high_high, float high_low, float low_high, float 
     const i64 middle = static_cast<i64>(high_low) + static_cast<i64>(low_high);
     return static_cast<i64>(high_high) * 65536 + middle * 256 + static_cast<i64>(low_low);
 }
+
+// One digit more of a sum of products: `sum` of a lower order, an integer below 2^24 or at it.
+BW_PINNED i64 int16_append(i64 higher, float sum) { return higher * 256 + static_cast<i64>(sum); }
 
 // sum * 2^exponent, rounded once to nearest even; |sum| < 2^53, |exponent| <= 512.
 BW_PINNED float int16_round(i64 sum, i32 exponent) {

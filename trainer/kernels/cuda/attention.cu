@@ -1,13 +1,9 @@
 // The rotary embedding and the causal softmax (docs/formats/operators.md).
-#include "reduce.cuh"
+#include "softmax.cuh"
 
-using bitwitness::exp2_shifted;
-using bitwitness::order_key;
 using bitwitness::Pair;
 using bitwitness::rope_pair;
 using bitwitness::softmax_backward_element;
-using bitwitness::softmax_constant;
-using bitwitness::softmax_shift;
 
 // x, y [outer, time, 2 * half]; cos, sin [time, half]; `direction` is -1 for the inverse. One
 // thread is one pair, `pairs` of them.
@@ -31,22 +27,8 @@ KERNEL(kLanes, causal_softmax)
 (const float* scores, float scale, i64 time, float* p, u32* status, u32 op) {
     __shared__ float lanes[kLanes];
     __shared__ i32 keys[kLanes];
-    scores += blockIdx.x * time;
-    p += blockIdx.x * time;
-    const i64 live = blockIdx.x % time + 1;
-    const float c = softmax_constant(scale);
-    const i32 key = largest_key(live, keys, [=](i64 i) { return order_key(mul_rn(scores[i], c)); });
-    const float shift = softmax_shift(key);
-    const float sum = tree(live, lanes, [=](i64 i) {
-        p[i] = exp2_shifted(mul_rn(scores[i], c), shift);  // read back by this same thread
-        return p[i];
-    });
-    bool finite = true;
-    for (i64 i = lane_number(); i < time; i += kLanes) {
-        p[i] = i < live ? div_rn(p[i], sum) : 0.0F;
-        finite = finite && is_finite(p[i]);
-    }
-    if (!finite) report_nonfinite(status, op);
+    const i64 row = blockIdx.x * time;
+    softmax_row(scores + row, scale, blockIdx.x % time + 1, time, p + row, lanes, keys, status, op);
 }
 
 KERNEL(kLanes, causal_softmax_backward)

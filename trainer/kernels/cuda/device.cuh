@@ -15,6 +15,7 @@ using bitwitness::i32;
 using bitwitness::i64;
 using bitwitness::u32;
 using bitwitness::u64;
+using u8 = unsigned char;
 using u16 = unsigned short;
 
 constexpr u32 kWarp = 32;
@@ -98,6 +99,8 @@ __device__ __forceinline__ void report_nonfinite(u32* status, u32 op) {
 __device__ __forceinline__ void report_out_of_range(u32* status, u32 op) {
     atomicCAS(status, 0U, 2U * op + 1U);
 }
+
+__device__ __forceinline__ bool in_range(i32 index, i64 size) { return index >= 0 && index < size; }
 
 __device__ __forceinline__ bool is_finite(float x) {
     return (__float_as_uint(x) & 0x7f800000U) != 0x7f800000U;

@@ -8,8 +8,6 @@ using bitwitness::kLog2eF32;
 using bitwitness::order_key;
 using bitwitness::softmax_shift;
 
-__device__ __forceinline__ bool in_range(i32 index, i64 size) { return index >= 0 && index < size; }
-
 // y[rows, width] := rows of table[vocab, width]; n = rows * width, one thread each.
 KERNEL(kLanes, embedding)
 (const i32* tokens, const float* table, i64 vocab, i64 width, i64 n, float* y, u32* status,

@@ -1,5 +1,6 @@
 // Leaf order, leaf hashes and tree levels: `sha256-rfc9162-tile64-v1` (docs/formats/leaves.md),
-// SHA-256 by FIPS 180-4. Elements are four bytes wide, so leaves are whole 32-bit words.
+// SHA-256 by FIPS 180-4. Elements are one, two, four or eight bytes wide, so a leaf may begin and
+// end at any byte.
 #include "device.cuh"
 
 constexpr int kThreads = 256;
@@ -41,27 +42,70 @@ __device__ __forceinline__ void compress(u32 (&state)[8], u32 (&w)[16]) {
     state[4] += e, state[5] += f, state[6] += g, state[7] += h;
 }
 
-// digest := SHA-256(prefix byte, then `count` little-endian words). The prefix shifts every word
-// by one byte, so a big-endian message word takes one byte of one word and three of the next.
-__device__ __forceinline__ void hash_prefixed(u32 prefix, const u32* words, i64 count,
-                                              u32* digest) {
-    u32 state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                    0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-    const i64 blocks = (count * 4 + 1 + 9 + 63) / 64;
-    u32 before = prefix << 24;
-    for (i64 block = 0; block < blocks; ++block) {
-        u32 w[16];
+// What is hashed: a prefix byte, then bytes [begin, begin + count) of a range that starts at a
+// whole word. Message word i holds the range's bytes from begin - 1 + 4i on, so it is made of two
+// words of the range, `kept` bytes of the first among them.
+struct Message {
+    const u32* words;
+    i64 begin, count;
+    u32 prefix;
+
+    __device__ __forceinline__ i64 first_word() const { return (begin + 3) / 4 - 1; }
+    __device__ __forceinline__ u32 skipped() const { return static_cast<u32>((begin + 3) % 4); }
+    __device__ __forceinline__ i64 blocks() const { return (1 + count + 9 + 63) / 64; }
+    // Blocks that can be read by words: what these cover ends inside the leaf.
+    __device__ __forceinline__ i64 whole_blocks() const { return (count + skipped() - 3) / 64; }
+
+    // Byte i of the message and its padding, but for the length.
+    __device__ __forceinline__ u32 byte_at(i64 i) const {
+        if (i == 0) return prefix;
+        if (i > count) return i == count + 1 ? 0x80U : 0U;
+        return reinterpret_cast<const u8*>(words)[begin + i - 1];
+    }
+
+    // The word before the first that is read: the prefix, and what of the leaf lies behind it.
+    __device__ __forceinline__ u32 opening() const {
+        const u32 at = 8 * skipped();
+        const u32 around = at == 24 ? 0U : words[first_word()];
+        return (around & ~(0xffU << at)) | (prefix << at);
+    }
+
+    __device__ __forceinline__ void read_words(u32 (&w)[16], i64 block, u32& before) const {
+        const u32* from = words + first_word() + 1 + 16 * block;
+        const u32 order = 0x0123U + skipped() * 0x1111U;
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
-            const i64 at = block * 16 + i;
-            const u32 word = at < count ? words[at] : (at == count ? 0x80U : 0U);
-            w[i] = __byte_perm(before, word, 0x3456);
+            const u32 word = from[i];
+            w[i] = __byte_perm(before, word, order);
             before = word;
         }
-        if (block == blocks - 1) {
-            const u64 bits = (static_cast<u64>(count) * 4 + 1) * 8;
-            w[14] = static_cast<u32>(bits >> 32);
-            w[15] = static_cast<u32>(bits);
+    }
+
+    __device__ __forceinline__ void read_bytes(u32 (&w)[16], i64 block) const {
+#pragma unroll
+        for (int i = 0; i < 16; ++i) {
+            const i64 at = 64 * block + 4 * i;
+            w[i] =
+                byte_at(at) << 24 | byte_at(at + 1) << 16 | byte_at(at + 2) << 8 | byte_at(at + 3);
+        }
+        if (block != blocks() - 1) return;
+        const u64 bits = 8 * static_cast<u64>(1 + count);
+        w[14] = static_cast<u32>(bits >> 32);
+        w[15] = static_cast<u32>(bits);
+    }
+};
+
+__device__ __forceinline__ void hash(const Message& message, u32* digest) {
+    u32 state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                    0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    const i64 blocks = message.blocks(), whole = message.whole_blocks();
+    u32 before = whole > 0 ? message.opening() : 0U;
+    for (i64 block = 0; block < blocks; ++block) {
+        u32 w[16];
+        if (block < whole) {
+            message.read_words(w, block, before);
+        } else {
+            message.read_bytes(w, block);
         }
         compress(state, w);
     }
@@ -73,8 +117,7 @@ __device__ __forceinline__ void hash_prefixed(u32 prefix, const u32* words, i64 
 KERNEL(kHashThreads, leaf_hashes)(const u32* data, const i64* bounds, i64 leaves, u32* hashes) {
     const i64 leaf = global_thread();
     if (leaf >= leaves) return;
-    const i64 begin = bounds[leaf] / 4, end = bounds[leaf + 1] / 4;
-    hash_prefixed(kLeafPrefix, data + begin, end - begin, hashes + 8 * leaf);
+    hash({data, bounds[leaf], bounds[leaf + 1] - bounds[leaf], kLeafPrefix}, hashes + 8 * leaf);
 }
 
 // One level up of an RFC 9162 tree: neighbours are hashed in pairs, an odd last one moves up.
@@ -82,19 +125,30 @@ KERNEL(kHashThreads, tree_level)(const u32* below, i64 count, u32* above) {
     const i64 node = global_thread();
     if (2 * node >= count) return;
     if (2 * node + 1 < count) {
-        return hash_prefixed(kNodePrefix, below + 16 * node, 16, above + 8 * node);
+        return hash({below, 64 * node, 64, kNodePrefix}, above + 8 * node);
     }
     for (int i = 0; i < 8; ++i) above[8 * node + i] = below[16 * node + i];
 }
 
-// A contiguous tensor [.., rows, columns] of n elements into leaf order: 64 x 64 tiles row by
-// row, each row-major, edge tiles smaller.
-KERNEL(kThreads, pack_tiles)(const u32* from, i64 rows, i64 columns, i64 n, u32* to) {
-    const i64 at = global_thread();
-    if (at >= n) return;
+// Where element `at` of a contiguous tensor [.., rows, columns] lies in leaf order: 64 x 64 tiles
+// row by row, each row-major, edge tiles smaller.
+__device__ __forceinline__ i64 leaf_place(i64 at, i64 rows, i64 columns) {
     const i64 column = at % columns, row = at / columns % rows;
     const i64 matrix = at - row * columns - column;
     const i64 band = row / kTile * kTile, left = column / kTile * kTile;
     const i64 height = min(rows - band, kTile), width = min(columns - left, kTile);
-    to[matrix + band * columns + left * height + (row - band) * width + column - left] = from[at];
+    return matrix + band * columns + left * height + (row - band) * width + column - left;
 }
+
+// n elements into leaf order, one thread each.
+#define PACK_KERNEL(name, Element)                                     \
+    KERNEL(kThreads, name)                                             \
+    (const Element* from, i64 rows, i64 columns, i64 n, Element* to) { \
+        const i64 at = global_thread();                                \
+        if (at < n) to[leaf_place(at, rows, columns)] = from[at];      \
+    }
+
+PACK_KERNEL(pack_tiles_1, u8)
+PACK_KERNEL(pack_tiles_2, u16)
+PACK_KERNEL(pack_tiles_4, u32)
+PACK_KERNEL(pack_tiles_8, u64)

@@ -41,12 +41,12 @@ __device__ __forceinline__ float tree(i64 n, float (&lanes)[kLanes], Term term) 
     return fold(lane, lanes);
 }
 
-// The largest of key(0) ... key(n - 1), n > 0; the order of comparison has no effect. On shared
-// memory as for fold.
-template <class Key>
-__device__ __forceinline__ i32 largest_key(i64 n, i32 (&keys)[kLanes], Key key) {
+// The largest of key(0) ... key(n - 1), n > 0, integers; the order of comparison has no effect. On
+// shared memory as for fold.
+template <class T, class Key>
+__device__ __forceinline__ T largest_key(i64 n, T (&keys)[kLanes], Key key) {
     const int t = lane_number();
-    i32 largest = -0x7fffffff - 1;
+    T largest = -2 * (T{1} << (8 * sizeof(T) - 2));
     for (i64 i = t; i < n; i += kLanes) largest = max(largest, key(i));
     keys[t] = largest;
     __syncthreads();
