@@ -20,6 +20,14 @@ from transcript import canonical
 from transcript.layout import Layout
 
 FORMAT = "bitwitness/step-graph/v1"
+GEMM = "bitwitness::gemm"
+
+# Operators whose f32 operands and results the arena holds: all products that attention and
+# projections are made of.
+PRODUCTS = frozenset({
+    GEMM,
+    *(f"bitwitness::int16_{name}" for name in ("scores", "mix", "dot", "blend")),
+})  # fmt: skip
 
 Kind = Literal["state", "batch", "constant", "scalars", "computed"]
 DType = Literal["f32", "i32", "u16", "u8"]

@@ -21,7 +21,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from trainer.config import RunConfig
 from trainer.constants import SCALAR_NAMES, step_constants
 from trainer.errors import GraphError
-from trainer.graph import F32, Argument, DType, Kind, Node, Ref, StepGraph, Value
+from trainer.graph import (
+    F32,
+    GEMM,
+    PRODUCTS,
+    Argument,
+    DType,
+    Kind,
+    Node,
+    Ref,
+    StepGraph,
+    Value,
+)
 from trainer.step import batch_shapes, state_shapes, training_step
 
 _aten = torch.ops.aten
@@ -51,13 +62,6 @@ DTYPES: Mapping[DType, torch.dtype] = {
     "u8": torch.uint8,
 }
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
-
-# Operators whose f32 operands and results the arena holds: all products that attention and
-# projections are made of.
-PRODUCTS = frozenset(
-    f"bitwitness::{name}"
-    for name in ("gemm", "int16_scores", "int16_mix", "int16_dot", "int16_blend")
-)
 
 Tensors = Mapping[str, Tensor]
 Declared = Mapping[str, tuple[DType, Sequence[int]]]
@@ -244,7 +248,7 @@ def _gemm_shapes(values: Sequence[Value], nodes: Sequence[Node]) -> dict[int, tu
     as a [B*T, H*K] matrix is declared as that matrix, so that its tiles are the GEMM's tiles.
     """
     shapes: dict[int, tuple[int, ...]] = {}
-    for ref in (ref for node in nodes if node.op == "bitwitness::gemm" for ref in node.refs()):
+    for ref in (ref for node in nodes if node.op == GEMM for ref in node.refs()):
         whole = prod(ref.shape) == prod(values[ref.value].shape)
         if values[ref.value].kind != "computed" or not whole or ref.value in shapes:
             continue

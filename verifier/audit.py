@@ -27,7 +27,7 @@ from verifier.context import RunContext, open_context
 from verifier.cost import check_budget, step_macs
 from verifier.errors import OptionError
 from verifier.files import PROOF_FILE, REPORT_JSON, RESULT_FILE, VERIFIER_KEY_FILE
-from verifier.fraud import make_proof, provable
+from verifier.prove import make_proof, provable
 from verifier.replay import ReplayTask, run_task
 from verifier.report import write_report
 from verifier.report_data import to_json

@@ -8,7 +8,6 @@ wrong operator is then found where it is, and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,39 +17,13 @@ from torch import Tensor
 from emulator_ext import pinned
 from trainer.graph import Node, StepGraph, Value
 from transcript.layout import Layout
+from verifier.bits import Array, FirstDifference, first_difference
 from verifier.step_report import MAX_DIFFERENCES, Difference
 
 ALL_REDUCE = "bitwitness::all_reduce"
 
-Array = NDArray[np.generic]
 # Names how well the arithmetic behind one element is known: recorded, modelled or exact.
 Evidence = Callable[[Node, tuple[int, ...]], str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstDifference:
-    """Where two arrays of one shape first differ, in C order, and how often they do."""
-
-    index: tuple[int, ...]
-    committed_bits: str
-    recomputed_bits: str
-    differing: int
-
-
-def first_difference(committed: Array, recomputed: Array) -> FirstDifference | None:
-    """Compare two arrays of 4-byte elements as bits: -0 is not 0, and every NaN is its own."""
-    a, b = _bits(committed), _bits(recomputed)
-    differs = a != b
-    count = int(np.count_nonzero(differs))
-    if not count:
-        return None
-    first = int(np.argmax(differs))
-    return FirstDifference(
-        index=tuple(int(i) for i in np.unravel_index(first, committed.shape)),
-        committed_bits=f"{int(a[first]):08x}",
-        recomputed_bits=f"{int(b[first]):08x}",
-        differing=count,
-    )
 
 
 class Comparer:
@@ -118,10 +91,6 @@ def compare_states(
         comparer.note(
             value, layout.unpack(committed, entry.name), layout.unpack(recomputed, entry.name)
         )
-
-
-def _bits(array: Array) -> NDArray[np.uint32]:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint32)
 
 
 class CommittedSums:

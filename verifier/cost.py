@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from math import prod
 
-from trainer.graph import Node, StepGraph
-from trainer.trace import PRODUCTS
+from trainer.graph import PRODUCTS, Node, StepGraph
 from verifier.errors import BudgetError
-
-GEMM = "bitwitness::gemm"
 
 
 def node_macs(node: Node, graph: StepGraph) -> int:

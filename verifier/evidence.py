@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from emulator_ext import Numerics, UnsupportedError, numerics
 from trainer.config import NumericsConfig
-from trainer.graph import Node, Ref, StepGraph
-from verifier.cost import GEMM
+from trainer.graph import GEMM, Node, Ref, StepGraph
 
 _OPERAND = {"heal": "f16", "bf16": "bf16"}
 # A bf16 subnormal keeps the exponent of the least normal number.

@@ -1,49 +1,58 @@
 """A fraud proof: one file that shows, without the run, that one tile of one product is false.
 
-It holds the signed registration, a signed tree head, the step's log entry with its inclusion
-proof, and the opened leaves of the two operand panels and of the output tile. Whoever checks it
-derives the step graph from the registered configuration, follows the hashes from the trainer's
-own signature down to the operands, multiplies them, and finds other bits than were committed.
-Format: docs/formats/fraud-proof.md. Only products in recorded or exact arithmetic can be proved
-so; what lies between two products takes a replay.
+It holds the signed registration, the step graph whose digest that registers, a signed tree head,
+the step's log entry with its inclusion proof, and the opened leaves of the two operand panels and
+of the output tile. Whoever checks it follows the hashes from the trainer's own signature down to
+the graph and to the operands, multiplies them, and finds other bits than were committed. The
+graph is the one that the trainer signed: whether it is that of the registered configuration is
+for an audit to say, and takes nothing from the proof. Format: docs/formats/fraud-proof.md. Only
+products in recorded or exact arithmetic can be proved so; what lies between two products takes a
+replay. Nothing here needs torch or the store: a proof is made by prove.py.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import zlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
 from emulator_ext import EmulatorError
-from trainer.config import RunConfig
-from trainer.errors import TrainerError
+from trainer.config import NumericsConfig
+from trainer.errors import GraphError
 from trainer.graph import StepGraph
+from trainer.graph_document import MAX_GRAPH_BYTES, parse_graph
 from transcript.checkpoint import SignedCheckpoint
 from transcript.keys import PublicKey
 from transcript.log import StepLeaf
 from transcript.merkle import leaf_hash, verify_inclusion
 from transcript.statements import Registration, Signed, open_registration
-from transcript.store import RunStore
-from verifier.compare import FirstDifference
-from verifier.context import derived_graph, open_context
-from verifier.cost import GEMM
+from verifier.bits import FirstDifference
 from verifier.errors import ProofFileError
-from verifier.files import MAX_PROOF_BYTES
-from verifier.openings import Opening, checked_leaves, open_leaves
-from verifier.step_report import Difference
+from verifier.files import MAX_PROOF_BYTES, PROOF_PREFIX
+from verifier.openings import Opening, checked_leaves
 from verifier.tile import Opened, Tile
 
-FORMAT: Final = "bitwitness/fraud-proof/v1"
+FORMAT: Final = "bitwitness/fraud-proof/v2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudProof:
-    """The file's content; `arena` and `state` are openings against the roots of `leaf`."""
+    """The file's content.
 
-    format: Literal["bitwitness/fraud-proof/v1"]
+    Attributes:
+        graph: the step graph's document, zlib in base64.
+        arena: opened leaves against the arena root of `rank` in `leaf`.
+        state: the same against the root of the state before.
+
+    """
+
+    format: Literal["bitwitness/fraud-proof/v2"]
     registration: str
+    graph: str
     tree_head: str
     leaf: str
     inclusion: tuple[str, ...]
@@ -72,42 +81,14 @@ class ProvedFraud:
 _ADAPTER = TypeAdapter(FraudProof)
 
 
-def provable(difference: Difference) -> bool:
-    """Whether a difference is one that a fraud proof can show."""
-    return difference.op == GEMM and difference.evidence in {"recorded", "exact"}
+def dump_proof(proof: FraudProof) -> bytes:
+    """Return the file."""
+    return _ADAPTER.dump_json(proof)
 
 
-def make_proof(folder: Path, step: int, difference: Difference) -> bytes:
-    """Return a fraud proof for a difference that a replay found.
-
-    Raises:
-        ProofFileError: the difference is not `provable`, or the proof does not hold.
-        TranscriptError: the run no longer has what the replay saw.
-
-    """
-    if not provable(difference):
-        raise ProofFileError(f"no fraud proof for {difference.op} ({difference.evidence})")
-    context = open_context(folder)
-    tile = Tile.of_element(context.graph, difference.value, difference.index)
-    store = RunStore.open(context.folder.store, context.layouts)
-    layouts, wanted = context.layouts, tile.leaves()
-    arena, state = store.read_arena(difference.rank, step), store.read_state(step)
-    steps = context.config.train.steps
-    with context.log() as log:
-        proof = FraudProof(
-            format=FORMAT,
-            registration=context.folder.read(context.folder.registration).decode(),
-            tree_head=log.checkpoint_note(steps).decode(),
-            leaf=log.line(step).decode(),
-            inclusion=tuple(item.hex() for item in log.inclusion_proof(step, steps)),
-            rank=difference.rank,
-            output_leaf=tile.leaf,
-            arena=open_leaves(arena, layouts.arena, wanted["arena"]),
-            state=open_leaves(state, layouts.state, wanted["state"]),
-        )
-    data = _ADAPTER.dump_json(proof)
-    check_proof(data)
-    return data
+def pack_graph(document: bytes) -> str:
+    """Return a graph's document as `FraudProof.graph` holds it."""
+    return base64.b64encode(zlib.compress(document, 9)).decode()
 
 
 def check_proof(data: bytes, trusted: tuple[PublicKey, ...] = (), *, file: str = "") -> ProvedFraud:
@@ -119,22 +100,21 @@ def check_proof(data: bytes, trusted: tuple[PublicKey, ...] = (), *, file: str =
         file: its name, for messages.
 
     Raises:
-        ProofFileError: malformed, or it proves nothing.
+        ProofFileError: malformed, of another version, or it proves nothing.
         TranscriptError: a signature, hash or path in it is wrong.
-        BudgetError: its configuration is too large to derive a graph from.
 
     """
     proof = _parse(data, file)
     signed = open_registration(proof.registration.encode(), trusted, file=file)
-    config, graph = _derive(signed.predicate, file)
-    leaf = _leaf(proof, signed, graph, file)
+    graph = _graph(proof, signed.predicate, file)
+    leaf = _leaf(proof, signed, file)
     if not 0 <= proof.rank < len(leaf.arenas):
         raise ProofFileError(f"there is no rank {proof.rank}", file=file)
     opened = {
         "arena": checked_leaves(proof.arena, graph.arena, leaf.arenas[proof.rank]),
         "state": checked_leaves(proof.state, graph.layout("state"), leaf.state_before),
     }
-    tile, found = _judge(graph, config, proof.output_leaf, opened, file)
+    tile, found = _judge(graph, _numerics(signed.predicate, file), proof.output_leaf, opened, file)
     return ProvedFraud(
         run_id=leaf.run_id,
         key_id=signed.signers[0].key_id,
@@ -150,11 +130,11 @@ def check_proof(data: bytes, trusted: tuple[PublicKey, ...] = (), *, file: str =
 
 
 def _judge(
-    graph: StepGraph, config: RunConfig, leaf: int, opened: Opened, file: str
+    graph: StepGraph, numerics: NumericsConfig, leaf: int, opened: Opened, file: str
 ) -> tuple[Tile, FirstDifference]:
     try:
         tile = Tile.of_leaf(graph, leaf)
-        return tile, tile.judge(config.numerics, opened)
+        return tile, tile.judge(numerics, opened)
     except (ProofFileError, EmulatorError) as error:
         raise ProofFileError(str(error), file=file) from None
 
@@ -162,6 +142,8 @@ def _judge(
 def _parse(data: bytes, file: str) -> FraudProof:
     if len(data) > MAX_PROOF_BYTES:
         raise ProofFileError(f"larger than {MAX_PROOF_BYTES} bytes", file=file)
+    if data.startswith(PROOF_PREFIX + b'v1"'):
+        raise ProofFileError("a fraud proof of version 1, which lacks the step graph", file=file)
     try:
         return _ADAPTER.validate_json(data)
     except ValidationError as error:
@@ -170,15 +152,32 @@ def _parse(data: bytes, file: str) -> FraudProof:
         raise ProofFileError(f"not a fraud proof: {where}: {first['msg']}", file=file) from None
 
 
-def _derive(registration: Registration, file: str) -> tuple[RunConfig, StepGraph]:
+def _graph(proof: FraudProof, registration: Registration, file: str) -> StepGraph:
+    """Unpack the graph and check that it is the one that the trainer signed."""
     try:
-        config = RunConfig.from_document(registration.config, name=file or "config")
-        return config, derived_graph(config)
-    except TrainerError as error:
-        raise ProofFileError(str(error)) from None
+        unpacker = zlib.decompressobj()
+        packed = base64.b64decode(proof.graph, validate=True)
+        document = unpacker.decompress(packed, MAX_GRAPH_BYTES + 1)
+    except (binascii.Error, ValueError, zlib.error):
+        raise ProofFileError("the step graph is not zlib in base64", file=file) from None
+    try:
+        return parse_graph(document, registration.graph_digest)
+    except GraphError as error:
+        raise ProofFileError(str(error), file=file) from None
 
 
-def _leaf(proof: FraudProof, signed: Signed[Registration], graph: StepGraph, file: str) -> StepLeaf:
+def _numerics(registration: Registration, file: str) -> NumericsConfig:
+    try:
+        return NumericsConfig.model_validate(
+            {"arch": registration.arch, "profile": registration.profile}
+        )
+    except ValidationError:
+        raise ProofFileError(
+            f"there is no arithmetic {registration.profile} on {registration.arch}", file=file
+        ) from None
+
+
+def _leaf(proof: FraudProof, signed: Signed[Registration], file: str) -> StepLeaf:
     """Follow the trainer's signature to the step's log entry."""
     head = SignedCheckpoint.parse(proof.tree_head.encode(), file=file).verify(
         signed.signers[0], file=file
@@ -187,7 +186,7 @@ def _leaf(proof: FraudProof, signed: Signed[Registration], graph: StepGraph, fil
     step = StepLeaf.decode(line, limit=len(line), file=file).step
     leaf = StepLeaf.parse(line, step=step, run_id=signed.predicate.run_id, file=file)
     bound = (head.run_id, leaf.registration, leaf.graph_digest)
-    if bound != (leaf.run_id, signed.digest, graph.digest):
+    if bound != (leaf.run_id, signed.digest, signed.predicate.graph_digest):
         raise ProofFileError("tree head, log entry and registration do not belong together")
     try:
         path = [bytes.fromhex(item) for item in proof.inclusion]

@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transcript.errors import ProofError
-from transcript.layout import DTYPES, Layout
+from transcript.layout import Layout
 from transcript.leaves import leaf_hashes
 from transcript.merkle import Tree, leaf_hash, verify_inclusion
+from transcript.tiles import TILE, VECTOR_LEAF
 from verifier.errors import ProofFileError
 
 Bytes = NDArray[np.uint8]
-Array = NDArray[np.generic]
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,16 +51,29 @@ def _open(buffer: Bytes, layout: Layout, tree: Tree, leaf: int) -> Opening:
     )
 
 
-def leaves_of(layout: Layout, name: str, elements: NDArray[np.bool_]) -> list[int]:
-    """Return the leaves that hold the chosen elements of a tensor, ascending.
+def places(layout: Layout, name: str, elements: Indices) -> tuple[Indices, Indices]:
+    """Return in which leaf of a range elements of a tensor lie, and where inside of that leaf.
 
     Args:
         layout: of the byte range.
         name: the tensor.
-        elements: of the tensor's shape, true where an element is needed.
+        elements: positions in the tensor in C order, int64 of any shape.
+
+    Returns:
+        Leaf numbers and positions inside, both of the shape of `elements`.
 
     """
-    return [leaf for leaf in layout.leaf_range(name) if elements[layout.locate(leaf).slices].any()]
+    entry = layout.entry(name)
+    if len(entry.shape) < 2:
+        leaf, inside = np.divmod(elements, VECTOR_LEAF)
+        return leaf + entry.first_leaf, inside
+    *_, rows, columns = entry.shape
+    row, column = np.divmod(elements, columns)
+    matrix, row = np.divmod(row, rows)
+    *_, bands, tiles = entry.tiles
+    leaf = (matrix * bands + row // TILE) * tiles + column // TILE
+    width = np.minimum(columns - column // TILE * TILE, TILE)
+    return leaf + entry.first_leaf, row % TILE * width + column % TILE
 
 
 def checked_leaves(openings: Iterable[Opening], layout: Layout, root: str) -> dict[int, bytes]:
@@ -88,21 +102,25 @@ def checked_leaves(openings: Iterable[Opening], layout: Layout, root: str) -> di
     return found
 
 
-def assemble(
-    leaves: Mapping[int, bytes], layout: Layout, name: str, needed: NDArray[np.bool_]
-) -> Array:
-    """Return a tensor of which only the opened leaves are filled in, the rest zero.
+def gather(
+    leaves: Mapping[int, bytes], layout: Layout, name: str, elements: Indices
+) -> NDArray[np.float32]:
+    """Return elements of an f32 tensor out of opened leaves, in the shape of `elements`.
 
     Raises:
-        ProofError: a leaf that holds a needed element was not opened.
+        ProofError: a leaf that holds one of them was not opened.
 
     """
-    entry = layout.entry(name)
-    array = np.zeros(entry.shape, DTYPES[entry.dtype])
-    for leaf in leaves_of(layout, name, needed):
-        if leaf not in leaves:
-            raise ProofError(f"leaf {leaf} of {name} is needed and was not opened")
-        place = layout.locate(leaf).slices
-        data = np.frombuffer(leaves[leaf], DTYPES[entry.dtype])
-        array[place] = data.reshape(array[place].shape)
-    return array
+    leaf, inside = places(layout, name, elements)
+    range_ = layout.leaf_range(name)
+    opened = sorted(number for number in leaves if number in range_)
+    numbers = np.array(opened, np.int64)
+    position = np.searchsorted(numbers, leaf)
+    missing = (position == len(numbers)) | (np.append(numbers, -1)[position] != leaf)
+    if missing.any():
+        number = int(leaf[missing].flat[0])
+        raise ProofError(f"leaf {number} of {name} is needed and was not opened")
+    data = [np.frombuffer(leaves[number], "<f4") for number in opened]
+    starts = np.cumsum([0, *map(len, data[:-1])])
+    found: NDArray[np.float32] = np.concatenate(data)[starts[position] + inside]
+    return found

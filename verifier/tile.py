@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emulator_ext import gemm
 from trainer.config import NumericsConfig
-from trainer.graph import Node, Ref, StepGraph
+from trainer.graph import GEMM, Node, Ref, StepGraph
+from transcript.errors import ProofError
 from transcript.layout import Layout
 from transcript.tiles import TILE
-from verifier.compare import FirstDifference, first_difference
-from verifier.cost import GEMM
+from verifier.bits import FirstDifference, first_difference
 from verifier.errors import ProofFileError
 from verifier.evidence import level, reaches_e_zero, table_row
-from verifier.openings import Array, assemble, leaves_of
+from verifier.openings import Indices, gather, places
+
+# Two panels of this many columns and rows no longer fit into a proof file.
+MAX_INNER: Final = 1 << 16
 
 # Opened leaves of both byte ranges, "arena" and "state", by their number.
 Opened = dict[str, dict[int, bytes]]
@@ -44,7 +48,10 @@ class Tile:
             raise ProofFileError(f"the arena has no leaf {leaf}")
         place = graph.arena.locate(leaf)
         for node in graph.nodes:
-            if node.op == GEMM and graph.values[node.outputs[0]].name == place.name:
+            made = [graph.values[out] for out in node.outputs]
+            if node.op != GEMM or [value.name for value in made] != [place.name]:
+                continue
+            if made[0].dtype == "f32" and len(made[0].shape) >= 2:
                 return cls(
                     graph=graph, node=node, leaf=leaf, output=place.name, slices=place.slices
                 )
@@ -64,9 +71,9 @@ class Tile:
     def leaves(self) -> dict[str, list[int]]:
         """Return what has to be opened, by byte range: both panels and the tile itself."""
         wanted: dict[str, set[int]] = {"arena": {self.leaf}, "state": set()}
-        for side, ref in enumerate(self._operands()):
-            where, layout, name = self._place(ref)
-            wanted[where] |= {*leaves_of(layout, name, self._mask(ref, side))}
+        for panel in self._panels():
+            leaves, _ = places(panel.layout, panel.name, panel.elements)
+            wanted[panel.where] |= {*np.unique(leaves).tolist()}
         return {where: sorted(leaves) for where, leaves in wanted.items()}
 
     def judge(self, numerics: NumericsConfig, opened: Opened) -> FirstDifference:
@@ -78,7 +85,9 @@ class Tile:
             EmulatorError: the product cannot be made of these operands.
 
         """
-        a_MK, b_KN = (self._panel(ref, side, opened) for side, ref in enumerate(self._operands()))
+        if self.node.arguments[2:] != (numerics.profile, numerics.arch):
+            raise ProofFileError("the product is not in the registered arithmetic")
+        a_MK, b_KN = (panel.read(opened) for panel in self._panels())
         product = gemm(a_MK, b_KN, profile=numerics.profile, arch=numerics.arch, threads=1)
         found = first_difference(self._committed(opened), product)
         if found is None:
@@ -87,48 +96,70 @@ class Tile:
             raise ProofFileError("this arithmetic is known from a model only: nothing is proved")
         return found
 
-    def _operands(self) -> tuple[Ref, Ref]:
-        left, right, *_ = self.node.refs()
-        return left, right
-
-    def _place(self, ref: Ref) -> tuple[str, Layout, str]:
-        """Return which byte range holds an operand, its layout, and the name there."""
-        name = self.graph.values[ref.value].name
-        if name in self.graph.arena:
-            return "arena", self.graph.arena, name
-        return "state", self.graph.layout("state"), name
-
-    def _part(self, side: int) -> tuple[slice, ...]:
-        """Return what this tile reads of the left (0) or right (1) operand: rows or columns."""
+    def _panels(self) -> tuple[_Panel, _Panel]:
+        """Return what this tile reads: rows of the left operand, columns of the right one."""
+        left, right = _operands(self.graph, self.node)
         *batch, rows, columns = self.slices
-        return (*batch, rows, slice(None)) if side == 0 else (*batch, slice(None), columns)
+        return (
+            _Panel.of(self.graph, left, (*batch, rows, slice(None))),
+            _Panel.of(self.graph, right, (*batch, slice(None), columns)),
+        )
 
-    def _mask(self, ref: Ref, side: int) -> NDArray[np.bool_]:
-        """Return which elements of the operand's value are read, in the value's shape."""
-        mask = np.zeros(self.graph.values[ref.value].shape, np.bool_)
-        _view(ref, mask)[self._part(side)] = True
-        return mask
+    def _committed(self, opened: Opened) -> NDArray[np.float32]:
+        place = self.graph.arena.locate(self.leaf)
+        if self.leaf not in opened["arena"]:
+            raise ProofError(f"leaf {self.leaf} of {place.name} is needed and was not opened")
+        rows, columns = (part.stop - part.start for part in self.slices[-2:])
+        return np.frombuffer(opened["arena"][self.leaf], "<f4").reshape(rows, columns)
 
-    def _panel(self, ref: Ref, side: int, opened: Opened) -> NDArray[np.float32]:
-        where, layout, name = self._place(ref)
-        base = assemble(opened[where], layout, name, self._mask(ref, side))
-        panel = _view(ref, base)[self._part(side)]
-        return np.ascontiguousarray(panel.reshape(panel.shape[-2:]), np.float32)
 
-    def _committed(self, opened: Opened) -> Array:
-        mask = np.zeros(self.graph.values[self.node.outputs[0]].shape, np.bool_)
-        mask[self.slices] = True
-        tile = assemble(opened["arena"], self.graph.arena, self.output, mask)[self.slices]
-        return tile.reshape(tile.shape[-2:])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Panel:
+    """Rows or columns of one operand: elements `elements` of tensor `name` of a byte range."""
+
+    where: str
+    layout: Layout
+    name: str
+    elements: Indices
+
+    @classmethod
+    def of(cls, graph: StepGraph, ref: Ref, part: tuple[slice, ...]) -> _Panel:
+        """Return a part of an operand, whose leading axes are cut to one element each."""
+        value = graph.values[ref.value]
+        where, layout = "arena", graph.arena
+        if value.name not in graph.arena:
+            where, layout = "state", graph.layout("state")
+        if value.name not in layout or value.dtype != "f32":
+            raise ProofFileError(f"the operand {value.name} is not committed as f32")
+        elements = np.full((1,) * len(part), ref.offset, np.int64)
+        for axis, (cut, step) in enumerate(zip(part, ref.stride, strict=True)):
+            along = np.arange(ref.shape[axis], dtype=np.int64)[cut] * step
+            elements = elements + along.reshape(-1, *(1,) * (len(part) - axis - 1))
+        return cls(
+            where=where,
+            layout=layout,
+            name=value.name,
+            elements=elements.reshape(elements.shape[-2:]),
+        )
+
+    def read(self, opened: Opened) -> NDArray[np.float32]:
+        """Return the panel out of opened leaves, f32 [rows, columns]."""
+        return gather(opened[self.where], self.layout, self.name, self.elements)
+
+
+def _operands(graph: StepGraph, node: Node) -> tuple[Ref, Ref]:
+    """Return a product's operands; ProofFileError if they are none of its output's shape."""
+    match node.arguments:
+        case (Ref() as left, Ref() as right, str(), str()):
+            *batch, rows, columns = graph.values[node.outputs[0]].shape
+            inner = left.shape[-1] if left.shape else 0
+            shapes = ((*batch, rows, inner), (*batch, inner, columns))
+            if (left.shape, right.shape) == shapes and inner <= MAX_INNER:
+                return left, right
+    raise ProofFileError("the operands of this product do not fit its output")
 
 
 def _known(numerics: NumericsConfig, a_K: NDArray[np.float32], b_K: NDArray[np.float32]) -> bool:
     row = table_row(numerics)
     floor = numerics.profile == "bf16" and row is not None and reaches_e_zero(a_K, b_K, row)
     return level(numerics) in {"recorded", "exact"} and not floor
-
-
-def _view(ref: Ref, base: Array) -> Array:
-    flat = base.reshape(-1)[ref.offset :]
-    strides = tuple(step * flat.itemsize for step in ref.stride)
-    return np.lib.stride_tricks.as_strided(flat, ref.shape, strides)

@@ -256,7 +256,7 @@ def _result(signed: Signed[AuditResult], file: str, key: PublicKey | None) -> Ve
 
 
 def _fraud(data: bytes, file: str, key: PublicKey | None) -> Verified:
-    # Statements are checked without torch; a fraud proof needs the step graph.
+    # Statements are checked without the emulator; a fraud proof needs it.
     from verifier.fraud import check_proof
 
     proved = check_proof(data, (key,) if key else (), file=file)

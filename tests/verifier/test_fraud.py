@@ -2,17 +2,22 @@
 
 import base64
 import json
+import subprocess
+import sys
 import time
+import zlib
 
 import pytest
 
 from tests.verifier import runs
 from tests.verifier.test_replay import CHEATED, _cheating_run, _nudge, _once
+from trainer.graph_document import MAX_GRAPH_BYTES
 from transcript.errors import ProofError, SignatureError, TranscriptError
 from transcript.keys import PrivateKey
 from verifier.audit import Audit, AuditOptions
 from verifier.errors import ProofFileError, VerifierError
-from verifier.fraud import check_proof, make_proof, provable
+from verifier.fraud import check_proof, pack_graph
+from verifier.prove import make_proof, provable
 from verifier.replay import replay_step
 from verifier.verify import verify_file
 
@@ -105,12 +110,49 @@ def test_every_other_field_is_bound(cheat, proof):
         "rank": [1, -1],
         "output_leaf": [document["output_leaf"] + 1, 0, 10**9, -1],
         "registration": ["{}"],
-        "format": ["bitwitness/fraud-proof/v2"],
+        "format": ["bitwitness/fraud-proof/v1", "bitwitness/fraud-proof/v3"],
     }
     for name, values in changes.items():
         for value in values:
             with pytest.raises((TranscriptError, ProofFileError)):
                 check_proof(json.dumps({**document, name: value}).encode())
+
+
+def test_the_graph_is_the_one_that_the_trainer_signed(proof):
+    """A proof with another graph, however good for the proof, is refused by the signed digest."""
+    document = json.loads(proof)
+    text = zlib.decompress(base64.b64decode(document["graph"]))
+    forged = text.replace(b'"bitwitness::rope"', b'"bitwitness::ripe"')
+    assert forged != text
+    for graph, words in (
+        (pack_graph(forged), "its digest is not"),
+        (pack_graph(text + b" "), "its digest is not"),
+        (pack_graph(b"0" * (MAX_GRAPH_BYTES + 1)), f"larger than {MAX_GRAPH_BYTES} bytes"),
+        (document["graph"][:40], "its digest is not"),
+        (base64.b64encode(text).decode(), "not zlib in base64"),
+        ("?", "not zlib in base64"),
+    ):
+        with pytest.raises(ProofFileError, match=words):
+            check_proof(json.dumps({**document, "graph": graph}).encode())
+
+
+def test_the_former_version_is_refused_by_name(proof):
+    """A file of version 1, which had no graph, is told apart from garbage."""
+    with pytest.raises(ProofFileError, match="version 1, which lacks the step graph"):
+        check_proof(proof.replace(b"fraud-proof/v2", b"fraud-proof/v1"))
+
+
+def test_it_is_checked_without_torch(proof, tmp_path):
+    """Whoever checks a proof waits for no torch, no Ray and no store: it takes under a second."""
+    path = tmp_path / "fraud-proof.json"
+    path.write_bytes(proof)
+    code = (
+        "import sys; from cluster import cli\n"
+        f"assert cli.run(['verify', {str(path)!r}]) == 0\n"
+        "print({'torch', 'ray', 'zarr', 'py_ecc'} & {*sys.modules})"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout.splitlines()[-1] == "set()"
 
 
 def test_an_honest_product_proves_nothing(honest, difference):
@@ -146,7 +188,7 @@ def test_an_audit_writes_it(cheat, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"{}", b'{"format":"bitwitness/fraud-proof/v1"}', b"[" * 100_000]
+    "text", [b"", b"{}", b'{"format":"bitwitness/fraud-proof/v2"}', b"[" * 100_000]
 )
 def test_garbage(text):
     """Bytes that are no proof are one error."""

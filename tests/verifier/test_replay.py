@@ -15,7 +15,7 @@ from trainer.executor import run_node
 from trainer.recorder import Recorder
 from trainer.trace import derive_graph
 from verifier import evidence
-from verifier.compare import first_difference
+from verifier.bits import first_difference
 from verifier.replay import ReplayTask, replay_step, run_task
 from verifier.verdict import Verdict
 

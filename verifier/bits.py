@@ -1,0 +1,40 @@
+"""Comparing two arrays as bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstDifference:
+    """Where two arrays of one shape first differ, in C order, and how often they do."""
+
+    index: tuple[int, ...]
+    committed_bits: str
+    recomputed_bits: str
+    differing: int
+
+
+def first_difference(committed: Array, recomputed: Array) -> FirstDifference | None:
+    """Compare two arrays of 4-byte elements as bits: -0 is not 0, and every NaN is its own."""
+    a, b = _bits(committed), _bits(recomputed)
+    differs = a != b
+    count = int(np.count_nonzero(differs))
+    if not count:
+        return None
+    first = int(np.argmax(differs))
+    return FirstDifference(
+        index=tuple(int(i) for i in np.unravel_index(first, committed.shape)),
+        committed_bits=f"{int(a[first]):08x}",
+        recomputed_bits=f"{int(b[first]):08x}",
+        differing=count,
+    )
+
+
+def _bits(array: Array) -> NDArray[np.uint32]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint32)
