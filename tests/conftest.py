@@ -18,6 +18,7 @@ TINY: dict[str, Any] = {
     "optim": {"learning_rate": "0.01", "warmup_steps": 1},
     "train": {"steps": 4, "batch": 2},
     "record": {"policy": "all", "checkpoint_every": 2},
+    "recheck": {"products": 2},
 }
 
 

@@ -115,6 +115,16 @@ class RecordConfig(_Section):
         return sorted({*range(0, steps, stride), steps - 1})
 
 
+class RecheckConfig(_Section):
+    """How many blocks of products a rank computes again, by another route, before it commits.
+
+    `products: 0` turns the re-check off. It changes no bit of a run; a registration says
+    whether a run was made with it.
+    """
+
+    products: Annotated[int, Field(ge=0, le=4096)] = 2
+
+
 class RunConfig(_Section):
     """The whole committed configuration of one run."""
 
@@ -126,6 +136,7 @@ class RunConfig(_Section):
     optim: OptimConfig
     train: TrainConfig
     record: RecordConfig = RecordConfig()
+    recheck: RecheckConfig = RecheckConfig()
 
     @model_validator(mode="after")
     def _attention_is_built(self) -> Self:

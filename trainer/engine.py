@@ -41,6 +41,14 @@ class Executed:
     record_seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A state as an engine keeps it: f32 tensors by name and, on the CPU, their leaf order."""
+
+    tensors: Mapping[str, Tensor]
+    packed: Buffer
+
+
 class Engine(Protocol):
     """One device; it owns the state."""
 
@@ -57,6 +65,15 @@ class Engine(Protocol):
 
     def packed_state(self) -> Buffer:
         """Return the present state in leaf order, uint8 [state bytes], on the host."""
+
+    def snapshot(self) -> Snapshot:
+        """Return the present state: what a step that has to be executed again goes back to."""
+
+    def rewind(self, snapshot: Snapshot) -> None:
+        """Go back to a state of this engine."""
+
+    def arena(self) -> Tensor:
+        """Return the last step's arena, uint8 [arena bytes], where the device keeps it."""
 
 
 def open_engine(
@@ -92,7 +109,7 @@ class EmulatedEngine:
         self._layout = graph.layout("state")
         self._constants = _tensors(constants)
         self._packed = np.zeros(0, np.uint8)
-        self._state: dict[str, Tensor] = {}
+        self._state: Mapping[str, Tensor] = {}
 
     def adopt(self, packed: Buffer) -> str:
         """Take a state; see `Engine`."""
@@ -129,6 +146,18 @@ class EmulatedEngine:
     def packed_state(self) -> Buffer:
         """Return the present state; see `Engine`."""
         return self._packed
+
+    def snapshot(self) -> Snapshot:
+        """Return the present state; see `Engine`."""
+        return Snapshot(tensors=self._state, packed=self._packed)
+
+    def rewind(self, snapshot: Snapshot) -> None:
+        """Go back to a state; see `Engine`."""
+        self._state, self._packed = snapshot.tensors, snapshot.packed
+
+    def arena(self) -> Tensor:
+        """Return the arena that is being filled; see `Engine`."""
+        return torch.from_numpy(self._recorder.arena)
 
 
 class DeviceEngine:
@@ -169,6 +198,18 @@ class DeviceEngine:
         """Return the present state; see `Engine`."""
         packed: Buffer = self._step.packed_state.cpu().numpy()
         return packed
+
+    def snapshot(self) -> Snapshot:
+        """Return the present state; see `Engine`. Its leaf order is made anew by each step."""
+        return Snapshot(tensors=self._state, packed=np.zeros(0, np.uint8))
+
+    def rewind(self, snapshot: Snapshot) -> None:
+        """Go back to a state; see `Engine`."""
+        self._state = snapshot.tensors
+
+    def arena(self) -> Tensor:
+        """Return the arena on the device; see `Engine`."""
+        return self._step.arena
 
 
 def _tensors(arrays: Arrays) -> dict[str, Tensor]:

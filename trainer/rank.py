@@ -1,5 +1,8 @@
 """One rank of a run: executes steps, packs and hashes its arena, writes what is recorded.
 
+Before it says anything of a step it computes a few blocks of it again (`trainer.recheck`). If
+one differs, the step is executed again from its state; if that one is right the run goes on.
+
 A rank holds the whole state (data parallelism) and its own batches. It signs nothing and
 appends nothing: what it returns per step is a few digests, which the committer joins into
 the step's leaf.
@@ -12,27 +15,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trainer.config import RunConfig
 from trainer.constants import step_scalars
 from trainer.data import batch_at
 from trainer.dataset import read_dataset
-from trainer.engine import open_engine
+from trainer.engine import Executed, Snapshot, open_engine
+from trainer.errors import SilentFaultError
 from trainer.graph import StepGraph
 from trainer.ops import threads as op_threads
 from trainer.plan import kept_states, layouts_of, open_for_writing, read_registration
+from trainer.recheck import Recheck, WrongElement
 from trainer.recorder import Recorder
 from trainer.trace import derive_graph
 from transcript.leaves import arena_root
 from transcript.run import RunFolder
 from transcript.store import RunStore
 
+Arrays = Mapping[str, NDArray[np.int32]]
+Scalars = NDArray[np.float32]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStep:
     """What one rank says about one step. Digests are hex; f32 values are their bits, in hex.
 
-    `compute_seconds` and `record_seconds` (packing, hashing, writing) are not committed.
+    Times and `fault` are not committed: `record_seconds` is packing, hashing and writing,
+    `recheck_seconds` the re-check, `fault` what it found and a second execution put right.
     """
 
     rank: int
@@ -45,6 +55,8 @@ class RankStep:
     metrics: Mapping[str, str]
     compute_seconds: float
     record_seconds: float
+    recheck_seconds: float = 0.0
+    fault: str = ""
 
     def metric(self, name: str) -> float:
         """Return one metric as a number, for people to look at."""
@@ -80,6 +92,13 @@ class RankTrainer:
         )
         self._engine = open_engine(config, self.graph, self._recorder, threads)
         registration = read_registration(folder).predicate
+        self._recheck = Recheck(
+            self.graph,
+            config.numerics,
+            products=config.recheck.products,
+            run_id=registration.run_id,
+            rank=rank,
+        )
         self._dataset = read_dataset(folder, registration.dataset.tokens, self._workers)
         self._recorded = frozenset(config.record.recorded(config.train.steps))
         self._kept = frozenset(kept_states(config))
@@ -100,13 +119,21 @@ class RankTrainer:
 
         Raises:
             emulator_ext.errors.NonFiniteError: NaN or Inf in the step; nothing of it is kept.
+            SilentFaultError: the device computed a product wrongly, twice, or once where other
+                ranks have used it already; nothing of the step is kept.
             transcript.errors.StorageError: this or an earlier step could not be written.
 
         """
         step, before = self.step, self._state_root
         batch = batch_at(self._dataset.tokens, self._dataset.root, self.config, step, self.rank)
         scalars = step_scalars(self.config.optim, self.config.train.steps, step)
+        snapshot = self._engine.snapshot()
         executed = self._engine.run(batch, scalars, keep=step in self._recorded)
+        checking = time.perf_counter()
+        wrong = self._first_wrong(step, snapshot)
+        checked = time.perf_counter()
+        if wrong is not None:
+            executed = self._again(step, snapshot, wrong, batch, scalars)
         started = time.perf_counter()
         self.step, self._state_root = step + 1, executed.state
         batch_bytes = self._batch_layout.pack(batch)
@@ -122,7 +149,30 @@ class RankTrainer:
             metrics=executed.metrics,
             compute_seconds=executed.compute_seconds,
             record_seconds=executed.record_seconds + time.perf_counter() - started,
+            recheck_seconds=checked - checking,
+            fault=_event(step, self.rank, wrong) if wrong else "",
         )
+
+    def _first_wrong(self, step: int, snapshot: Snapshot) -> WrongElement | None:
+        return self._recheck.first_wrong(step, self._engine.arena(), snapshot.tensors)
+
+    def _again(
+        self, step: int, snapshot: Snapshot, wrong: WrongElement, batch: Arrays, scalars: Scalars
+    ) -> Executed:
+        """Execute a step once more from its state and return what is right now.
+
+        With several ranks the sums over all of them hold the wrong product already, so one
+        rank alone cannot put it right.
+        """
+        self._engine.rewind(snapshot)
+        if self.config.train.world > 1:
+            raise _silent_fault(step, self.rank, wrong, "other ranks have used it")
+        executed = self._engine.run(batch, scalars, keep=step in self._recorded)
+        still = self._first_wrong(step, snapshot)
+        if still is not None:
+            self._engine.rewind(snapshot)
+            raise _silent_fault(step, self.rank, still, "also when it was executed again")
+        return executed
 
     def _write(self, step: int) -> None:
         if step in self._recorded:
@@ -131,3 +181,22 @@ class RankTrainer:
             self._recorder.write_state(self.step, self._engine.packed_state())
         if self.step == self.config.train.steps:
             self._recorder.flush()
+
+
+def _place(step: int, rank: int, wrong: WrongElement) -> str:
+    return (
+        f"step {step}, rank {rank}: element {list(wrong.index)} of {wrong.value} is "
+        f"{wrong.arena_bits}, computed again {wrong.recomputed_bits}"
+    )
+
+
+def _event(step: int, rank: int, wrong: WrongElement) -> str:
+    return f"{_place(step, rank, wrong)}; the step was executed again and is right now"
+
+
+def _silent_fault(step: int, rank: int, wrong: WrongElement, why: str) -> SilentFaultError:
+    return SilentFaultError(
+        f"{_place(step, rank, wrong)}, {why}",
+        step=step,
+        evidence={"step": str(step), "rank": str(rank), **wrong.evidence()},
+    )

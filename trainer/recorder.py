@@ -49,6 +49,11 @@ class Recorder:
         self.seconds += time.perf_counter() - started
         return tensor
 
+    @property
+    def arena(self) -> Buffer:
+        """The arena that is being filled, uint8 [arena bytes]."""
+        return self._arenas[0]
+
     def fill(self, arena: Buffer) -> None:
         """Take a whole arena that was packed elsewhere, uint8 [arena bytes]."""
         np.copyto(self._arenas[0], arena)

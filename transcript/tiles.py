@@ -55,6 +55,22 @@ def tile_slices(shape: tuple[int, ...], tile: tuple[int, ...]) -> tuple[slice, .
     )
 
 
+def leaf_order(shape: tuple[int, ...], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return where elements lie in leaf order, given their C-order positions; int64 [any shape]."""
+    if len(shape) < 2:
+        return positions
+    *_, rows, columns = shape
+    matrix, inside = np.divmod(positions, rows * columns)
+    row, column = np.divmod(inside, columns)
+    band, left = row - row % TILE, column - column % TILE
+    height, width = np.minimum(rows - band, TILE), np.minimum(columns - left, TILE)
+    tile = band * columns + left * height
+    order: npt.NDArray[np.int64] = (
+        matrix * (rows * columns) + tile + (row - band) * width + (column - left)
+    )
+    return order
+
+
 def leaf_elements(shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
     """Return the number of elements of each leaf, int64 [leaves]."""
     if 0 in shape:

@@ -59,7 +59,11 @@ Tamper = Callable[[int, Value, object], object]
 
 
 def cheating_run(root: Path, patches: Callable[[pytest.MonkeyPatch], None], **sections) -> Path:
-    """Train a run while the trainer's own code is patched; undo the patches before any audit."""
+    """Train a run while the trainer's own code is patched; undo the patches before any audit.
+
+    A liar does not re-check itself.
+    """
+    sections = {"recheck": {"products": 0}, **sections}
     with pytest.MonkeyPatch.context() as patch:
         patches(patch)
         return runs.train(root, runs.config(**sections))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.transcript.strategies import leaf_blocks, random_array, shapes, small_layout, tensors
 from transcript.errors import ContractError, LimitError, MalformedError, VersionError
 from transcript.layout import DTYPES, Layout
+from transcript.tiles import leaf_order
 
 laws = settings(deadline=None, max_examples=60)
 
@@ -28,6 +29,15 @@ def test_packing_is_the_obvious_cut(items, seed):
     whole = layout.unpack_all(buffer)
     assert list(whole) == list(arrays)
     assert all(whole[name].tobytes() == array.tobytes() for name, array in arrays.items())
+
+
+@laws
+@given(shapes)
+def test_leaf_order_is_where_packing_puts_each_element(shape):
+    """The element at C position p of a tensor lies at `leaf_order(p)` of its packed bytes."""
+    elements = np.arange(np.prod(shape, dtype=int), dtype=np.int64)
+    packed = Layout.build([("x", "i64", shape)]).pack({"x": elements.reshape(shape)}).view("<i8")
+    assert (packed[leaf_order(shape, elements)] == elements).all()
 
 
 @laws
