@@ -1,17 +1,7 @@
-// Operand fragments of the tensor-core kernels and how a stage of shared memory is laid out.
+// Operand fragments of the warp-level tensor-core kernels, read from a stage of shared memory.
 #pragma once
 
-#include "device.cuh"
-
-constexpr int kBlockK = 32;           // heal's block along K: two instructions
-constexpr int kChunks = kBlockK / 8;  // 16-byte chunks in a row of a stage
-
-// Where chunk c of row r lies in a stage, in 16-bit elements. Rows are 64 bytes, so eight rows
-// would meet in the same banks; the exclusive or spreads any eight consecutive rows over all.
-// It depends on r modulo 8 only: whole eights of rows may be added as r * kBlockK.
-__device__ __forceinline__ int swizzled(int row, int chunk) {
-    return row * kBlockK + ((chunk ^ ((row >> 1) & (kChunks - 1))) * 8);
-}
+#include "stages.cuh"
 
 // Two instructions' worth of A: 16 rows, K 0..15 and 16..31.
 struct FragmentA {

@@ -10,18 +10,6 @@
 
 constexpr int kStages = 3;
 
-// What a block must know about its product.
-struct Product {
-    const u16 *a, *b;  // [planes, batch, tiles * rows of a tile, k_padded]
-    // The greatest magnitude's bits, heal: of every row of a plane, [batch, rows]; exact: of
-    // every row's every block, [batch, blocks, rows].
-    const u32 *amax_a, *amax_b;
-    float* d;              // [batch, m, n]
-    i64 plane_a, plane_b;  // elements from one plane to the next
-    i64 m, n;
-    int k_padded, tiles_m, tiles_n;
-};
-
 // A profile is how many planes an operand has, what a thread keeps per instruction tile, what
 // it does with one block of K (step), what with every kFoldEvery-th block (fold; 0: nothing),
 // and what comes out.
@@ -74,7 +62,7 @@ struct Heal {
         return heal_exponent(amax[plane_row]);
     }
     __device__ __forceinline__ static float result(const Accumulator& c, int i, int exponent) {
-        return ldexp_rn(__fadd_rn(c.main[i], __fmul_rn(c.corr[i], 0x1p-11f)), exponent);
+        return heal_result(c.main[i], c.corr[i], exponent);
     }
 };
 
@@ -115,75 +103,26 @@ struct Exact {
     }
 };
 
-// Blocks are (kStrip * tiles_n, strips of tile rows, batch): blocks that run together read few
-// panels, and a block's place follows from its index without keeping a register.
-constexpr int kStrip = 8;
-
-struct Place {
-    __device__ __forceinline__ static i64 batch() { return blockIdx.z; }
-    __device__ __forceinline__ static int tile_m() {
-        return static_cast<int>(blockIdx.y * kStrip + blockIdx.x % kStrip);
-    }
-    __device__ __forceinline__ static int tile_n() { return static_cast<int>(blockIdx.x / kStrip); }
-};
-
 // WARPS_M x WARPS_N warps, each with MI x NI instruction tiles of 16 x 8.
 template <class Profile, int WARPS_M, int WARPS_N, int MI, int NI>
 struct Tile {
     static constexpr int kThreads = WARPS_M * WARPS_N * 32;
     static constexpr int kRows = WARPS_M * MI * 16;
     static constexpr int kColumns = WARPS_N * NI * 8;
-    static constexpr int kPlaneElements = (kRows + kColumns) * kBlockK;  // A's rows, then B's
-    static constexpr int kStageElements = Profile::kPlanes * kPlaneElements;
+    using Stages = Ring<kThreads, kRows, kColumns, Profile::kPlanes>;
+    static constexpr int kPlaneElements = Stages::kPlaneElements;
 
     const Product& p;
-    u16* const stages;
-    const u16 *next_a, *next_b;  // what this thread copies of the next block's first plane
+    Stages ring;
     typename Profile::Accumulator c[MI][NI] = {};
 
     __device__ __forceinline__ Tile(const Product& product, unsigned char* shared)
-        : p(product),
-          stages(reinterpret_cast<u16*>(shared)),
-          next_a(first_chunk(product.a, Place::batch() * p.tiles_m + Place::tile_m(), kRows)),
-          next_b(first_chunk(product.b, Place::batch() * p.tiles_n + Place::tile_n(), kColumns)) {}
+        : p(product), ring(product, reinterpret_cast<u16*>(shared)) {}
 
     __device__ __forceinline__ static int thread() { return static_cast<int>(threadIdx.x); }
     __device__ __forceinline__ static int lane() { return thread() % 32; }
     __device__ __forceinline__ static int warp_m() { return thread() / 32 / WARPS_N; }
     __device__ __forceinline__ static int warp_n() { return thread() / 32 % WARPS_N; }
-
-    __device__ __forceinline__ const u16* first_chunk(const u16* planes, i64 tile, int rows) const {
-        const i64 row = tile * rows + thread() / kChunks;
-        return planes + row * p.k_padded + thread() % kChunks * 8;
-    }
-
-    // Starts the copy of the next block along K, if there is one. The group is committed in
-    // any case: waiting counts groups, so there must be one per block.
-    __device__ __forceinline__ void fetch(int stage, bool more) {
-        if (more) {
-            u16* to =
-                stages + stage * kStageElements + swizzled(thread() / kChunks, thread() % kChunks);
-            fetch_rows<kRows>(to, next_a, p.plane_a);
-            fetch_rows<kColumns>(to + kRows * kBlockK, next_b, p.plane_b);
-            next_a += kBlockK;
-            next_b += kBlockK;
-        }
-        cp_async_commit();
-    }
-
-    template <int ROWS>
-    __device__ __forceinline__ void fetch_rows(u16* to, const u16* from, i64 plane_stride) const {
-        constexpr int kStep = kThreads / kChunks;  // rows that all threads copy at once
-#pragma unroll
-        for (int plane = 0; plane < Profile::kPlanes; ++plane) {
-#pragma unroll
-            for (int r = 0; r < ROWS; r += kStep) {
-                if (r + kStep > ROWS && r + thread() / kChunks >= ROWS) break;
-                cp_async_16(to + plane * kPlaneElements + r * kBlockK,
-                            from + plane * plane_stride + static_cast<i64>(r) * p.k_padded);
-            }
-        }
-    }
 
     // A's fragments stay in registers while B's stream by.
     __device__ __forceinline__ void multiply(const u16* from) {
@@ -261,15 +200,15 @@ struct Tile {
         if (Place::tile_m() >= p.tiles_m) return;  // the last strip may be lower
         const int blocks = p.k_padded / kBlockK;
 #pragma unroll
-        for (int block = 0; block < kStages - 1; ++block) fetch(block, block < blocks);
+        for (int block = 0; block < kStages - 1; ++block) ring.fetch(block, block < blocks);
         int reading = 0;
         for (int block = 0; block < blocks; ++block) {
             cp_async_wait<kStages - 2>();
             // Now every thread's copies have arrived, and all have left the stage filled next.
             __syncthreads();
             const int filling = reading == 0 ? kStages - 1 : reading - 1;
-            fetch(filling, block + kStages - 1 < blocks);
-            multiply(stages + reading * kStageElements);
+            ring.fetch(filling, block + kStages - 1 < blocks);
+            multiply(ring.at(reading));
             if constexpr (Profile::kFoldEvery > 0) {
                 if (block % Profile::kFoldEvery == Profile::kFoldEvery - 1) {
                     fold(block / Profile::kFoldEvery, blocks / Profile::kFoldEvery);
@@ -281,7 +220,7 @@ struct Tile {
     }
 };
 
-// Shared memory: kStages * kStageElements * 2 bytes.
+// Shared memory: kStages * Stages::kStageElements * 2 bytes.
 #define SCALED_KERNEL(name, Profile, ...)                                                        \
     KERNEL((Tile<Profile, __VA_ARGS__>::kThreads), name)                                         \
     (const u16* a, const u16* b, i64 plane_a, i64 plane_b, const u32* amax_a, const u32* amax_b, \

@@ -27,3 +27,8 @@ __device__ __forceinline__ float ldexp_rn(float v, int e) {
     const double scale = __longlong_as_double(static_cast<i64>(e + 1023) << 52);
     return __double2float_rn(__dmul_rn(static_cast<double>(v), scale));
 }
+
+// What the sums over all blocks of K become.
+__device__ __forceinline__ float heal_result(float main, float corr, int exponent) {
+    return ldexp_rn(__fadd_rn(main, __fmul_rn(corr, 0x1p-11f)), exponent);
+}
