@@ -16,9 +16,10 @@ from torch import Tensor
 import emulator_ext
 import trainer.ops  # noqa: F401  # defines torch.ops.bitwitness
 from trainer.kernels.device import Runtime
-from trainer.kernels.gemm import TILES, gemm
+from trainer.kernels.gemm import gemm
 from trainer.kernels.leaves import LeafHasher
 from trainer.kernels.operators import IMPLEMENTATIONS
+from trainer.kernels.tiles import tiles_for
 from transcript.layout import Layout
 from transcript.leaves import arena_root
 
@@ -60,10 +61,10 @@ def check_products(tally: Tally, rt: Runtime, arch: str, shapes: Sequence[Shape]
             a = _matrix(rng, m, k, transposed=case[0] == "T")
             b = _matrix(rng, k, n, transposed=case[1] == "T")
             expected = emulated(a, b, profile, arch)
-            for large in (False, True) if len(TILES.get(profile, ())) > 1 else (False,):
-                found = gemm(rt, a.to(rt.torch_device), b.to(rt.torch_device), profile, large=large)
-                size = " large tiles" if large else ""
-                tally.compare(f"gemm {profile} {case} {m} x {n} x {k}{size}", found, expected)
+            for tile in tiles_for(profile, rt.device.capability) or (None,):
+                found = gemm(rt, a.to(rt.torch_device), b.to(rt.torch_device), profile, tile=tile)
+                kernel = tile.kernel if tile else "gemm_fp32"
+                tally.compare(f"{kernel} {case} {m} x {n} x {k}", found, expected)
         _check_heads(tally, rt, arch, profile, rng)
 
 

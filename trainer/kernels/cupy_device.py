@@ -17,7 +17,7 @@ import torch
 
 from trainer.kernels.device import Grid, Scalar
 from trainer.kernels.errors import EnvironmentMissingError, KernelError
-from trainer.kernels.sources import MINIMUM_CAPABILITY, OPTIONS, source_of
+from trainer.kernels.sources import MINIMUM_CAPABILITY, OPTIONS, architecture_of, source_of
 
 # Beyond this a kernel must ask for dynamic shared memory explicitly (CUDA programming guide).
 DEFAULT_SHARED = 48 * 1024
@@ -40,7 +40,7 @@ class CupyDevice:
             found, least = (".".join(map(str, c)) for c in (capability, MINIMUM_CAPABILITY))
             msg = f"device cuda: compute capability {found} is below {least}"
             raise EnvironmentMissingError(msg)
-        self._architecture = "sm_{}{}".format(*capability)
+        self._capability = capability
         self._device = torch.device("cuda", index)
         self._kernels: dict[str, Any] = {}
         self._modules: dict[Path, Any] = {}
@@ -53,6 +53,11 @@ class CupyDevice:
     def torch_device(self) -> torch.device:
         """The GPU."""
         return self._device
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The GPU's compute capability."""
+        return self._capability
 
     def launch(
         self, kernel: str, grid: Grid, block: int, arguments: Sequence[Scalar], shared: int
@@ -77,8 +82,9 @@ class CupyDevice:
         source = source_of(kernel)
         with self._cupy.cuda.Device(self._device.index):
             if source not in self._modules:
+                architecture = architecture_of(source, self._capability)
                 path = Path(self._folder.name) / f"{source.stem}.cubin"
-                path.write_bytes(compile_with_cupy(self._cupy, source, self._architecture))
+                path.write_bytes(compile_with_cupy(self._cupy, source, architecture))
                 self._modules[source] = self._cupy.RawModule(path=str(path))
             return self._modules[source].get_function(kernel)
 

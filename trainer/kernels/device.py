@@ -33,6 +33,11 @@ class Device(Protocol):
         """Where tensors must live."""
         ...
 
+    @property
+    def capability(self) -> tuple[int, int]:
+        """CUDA's compute capability, which says what instructions there are."""
+        ...
+
     def launch(
         self, kernel: str, grid: Grid, block: int, arguments: Sequence[Scalar], shared: int
     ) -> None:

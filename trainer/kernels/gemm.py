@@ -15,10 +15,9 @@ from torch import Tensor
 
 from trainer.kernels.device import Runtime, Scalar
 from trainer.kernels.errors import KernelError
+from trainer.kernels.tiles import BLOCK_K, TILES, Route, Tile, choose, require_capability
 
-BLOCK_K: Final = 32  # kBlockK of fragments.cuh
-STAGES: Final = 3  # kStages of gemm.cu
-STRIP: Final = 8  # kStrip of gemm.cu
+STRIP: Final = 8  # kStrip of stages.cuh
 PACK_ROWS: Final = 32  # kTileRows of pack.cu
 PACK_K: Final = 64  # kTileK of pack.cu, and the block of the exact profile
 PACK_THREADS: Final = 256
@@ -27,39 +26,6 @@ FP32_TILE: Final = 64
 FP32_THREADS: Final = 256
 
 MAX_K: Final = 1 << 30  # k_padded is an int
-
-# Below this many large tiles most of a GPU would idle, and small tiles make more blocks.
-LARGE_TILES: Final = 96
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tile:
-    """One instance of the product kernel: the outputs and threads of a block."""
-
-    kernel: str
-    rows: int
-    columns: int
-    threads: int
-    planes: int
-
-    @property
-    def shared(self) -> int:
-        """Dynamic shared memory in bytes."""
-        return STAGES * self.planes * (self.rows + self.columns) * BLOCK_K * 2
-
-
-# Large first; the shapes of the *_KERNEL instances at the end of gemm.cu.
-TILES: Final = {
-    "heal": (
-        Tile(kernel="gemm_heal_96x128", rows=96, columns=128, threads=256, planes=2),
-        Tile(kernel="gemm_heal_64x64", rows=64, columns=64, threads=128, planes=2),
-    ),
-    "bf16": (
-        Tile(kernel="gemm_bf16_128x128", rows=128, columns=128, threads=256, planes=1),
-        Tile(kernel="gemm_bf16_64x64", rows=64, columns=64, threads=128, planes=1),
-    ),
-    "exact": (Tile(kernel="gemm_exact_64x64", rows=64, columns=64, threads=128, planes=3),),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +64,15 @@ class Operand:
         return (self.data, *map(np.int64, numbers))
 
 
-def gemm(rt: Runtime, a: Tensor, b: Tensor, profile: str, *, large: bool | None = None) -> Tensor:
+def gemm(
+    rt: Runtime,
+    a: Tensor,
+    b: Tensor,
+    profile: str,
+    *,
+    route: Route | None = None,
+    tile: Tile | None = None,
+) -> Tensor:
     """D = A B by a profile.
 
     Args:
@@ -106,13 +80,15 @@ def gemm(rt: Runtime, a: Tensor, b: Tensor, profile: str, *, large: bool | None 
         a: f32 [..., M, K], any strides.
         b: f32 [..., K, N], equal leading dimensions, any strides.
         profile: "heal", "bf16", "fp32" or "exact".
-        large: the tile, chosen by size if None; changes no bit.
+        route: of the tensor-core profiles; None takes that of `tiles.ROUTE_VARIABLE`, or "mma".
+        tile: the kernel's instance, chosen by route and size if None.
+        Neither changes a bit.
 
     Returns:
         f32 [..., M, N], contiguous; zeros if K is 0.
 
     Raises:
-        KernelError: other shapes, dtypes or profile.
+        KernelError: other shapes, dtypes or profile, or a route that does not exist here.
         NonFiniteError: an input or the product holds NaN or infinity.
 
     """
@@ -127,7 +103,10 @@ def gemm(rt: Runtime, a: Tensor, b: Tensor, profile: str, *, large: bool | None 
     if profile == "fp32":
         _fp32(rt, left, right, d, operator)
     else:
-        tile = TILES[profile][0 if _prefers_large(left, right, profile, large=large) else -1]
+        capability = rt.device.capability
+        products = (left.batch, left.rows, right.rows)
+        tile = tile or choose(profile, products, capability, route)
+        require_capability(tile, capability)
         _tensor_core(rt, tile, left, right, d, operator)
     rt.finish()
     return d
@@ -144,14 +123,6 @@ def _require_shapes(a: Tensor, b: Tensor, profile: str) -> None:
         raise KernelError(f"gemm {profile}: takes {shapes}")
     if a.shape[-1] > MAX_K:
         raise KernelError(f"gemm {profile}: K is at most {MAX_K}: {shapes}")
-
-
-def _prefers_large(left: Operand, right: Operand, profile: str, *, large: bool | None) -> bool:
-    if large is not None:
-        return large
-    tile = TILES[profile][0]
-    tiles = _ceil(left.rows, tile.rows) * _ceil(right.rows, tile.columns) * left.batch
-    return tiles >= LARGE_TILES
 
 
 def _fp32(rt: Runtime, left: Operand, right: Operand, d: Tensor, operator: str) -> None:

@@ -29,6 +29,10 @@ OPTIONS: Final = (
 # m16n8k16 on f16 and bf16, and cp.async, exist from compute capability 8.0 on.
 MINIMUM_CAPABILITY: Final = (8, 0)
 
+# Sources for one capability alone: instructions with an "a" in their architecture's name are
+# neither in an older GPU nor in a newer one.
+ARCHITECTURE_SPECIFIC: Final = {"gemm_wgmma": (9, 0)}
+
 # KERNEL(threads, name)(...) of device.cuh, or an instance of a source's own X_KERNEL(name, ...).
 _DEFINITION = re.compile(r"^KERNEL\(\w+, (\w+)\)|^[A-Z0-9_]+_KERNEL\((\w+),", re.MULTILINE)
 
@@ -52,3 +56,16 @@ def source_of(kernel: str) -> Path:
         if kernel in kernels_of(path):
             return path
     raise KeyError(kernel)
+
+
+def architecture_of(source: Path, capability: tuple[int, int]) -> str:
+    """Return NVRTC's name of what a source is compiled for on a GPU.
+
+    Raises:
+        ValueError: the source is for another capability alone.
+
+    """
+    only = ARCHITECTURE_SPECIFIC.get(source.stem)
+    if only not in {None, capability}:
+        raise ValueError(f"{source.name} is for compute capability {only} alone")
+    return "sm_{}{}{}".format(*capability, "" if only is None else "a")

@@ -27,6 +27,11 @@ def _library() -> ctypes.CDLL:
 
 def compile_cubin(source: str, options: tuple[str, ...], name: str = "kernel.cu") -> bytes:
     """Compile CUDA C++ to a cubin; `options` must name a real architecture (sm_XX)."""
+    return compile_with_log(source, options, name)[0]
+
+
+def compile_with_log(source: str, options: tuple[str, ...], name: str) -> tuple[bytes, str]:
+    """Compile CUDA C++ to a cubin; return it and what NVRTC and ptxas said."""
     nvrtc, program = _library(), ctypes.c_void_p()
     code = nvrtc.nvrtcCreateProgram(
         ctypes.byref(program), source.encode(), name.encode(), 0, None, None
@@ -35,10 +40,14 @@ def compile_cubin(source: str, options: tuple[str, ...], name: str = "kernel.cu"
     try:
         encoded = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
         if nvrtc.nvrtcCompileProgram(program, len(options), encoded):
-            raise CompileError(_bytes(nvrtc, "ProgramLog", program).decode())
-        return _bytes(nvrtc, "CUBIN", program)
+            raise CompileError(_log(nvrtc, program))
+        return _bytes(nvrtc, "CUBIN", program), _log(nvrtc, program)
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _log(nvrtc: ctypes.CDLL, program: ctypes.c_void_p) -> str:
+    return _bytes(nvrtc, "ProgramLog", program).rstrip(b"\0").decode()
 
 
 def _bytes(nvrtc: ctypes.CDLL, what: str, program: ctypes.c_void_p) -> bytes:

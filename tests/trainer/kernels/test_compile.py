@@ -13,16 +13,20 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.kernels.nvrtc import CompileError, compile_cubin, disassemble, opcodes
-from trainer.kernels.sources import OPTIONS, kernels_of, source_files
+from trainer.kernels.sources import ARCHITECTURE_SPECIFIC, OPTIONS, kernels_of, source_files
 
 ARCHITECTURES = ("sm_80", "sm_89", "sm_90", "sm_100")
 Listing = dict[str, list[str]]
+# What is for one architecture alone has tests of its own.
+SOURCES = [path for path in source_files() if path.stem not in ARCHITECTURE_SPECIFIC]
 
 # f32 kernels without division, square root or a written fma: not one FFMA may appear in them.
 SEPARATE = (
     "causal_softmax_backward", "embedding_backward", "fold_lanes", "gemm_bf16_128x128",
-    "gemm_bf16_64x64", "gemm_heal_64x64", "gemm_heal_96x128", "heal_planes", "rmsnorm_dweight",
-    "rope", "square_lanes", "swiglu", "swiglu_backward",
+    "gemm_bf16_64x64", "gemm_heal_64x64", "gemm_heal_96x128", "gemm_int16_mix",
+    "gemm_int16_scores", "heal_planes", "int16_hold", "int16_quantise", "int16_row_digits",
+    "int16_weight_digits", "rmsnorm_dweight", "rope", "square_lanes", "swiglu",
+    "swiglu_backward",
 )  # fmt: skip
 
 
@@ -38,7 +42,7 @@ def listing(source: Path, architecture: str, folder: Path, *more: str) -> Listin
 def listings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Listing]:
     """Every kernel's instructions, by architecture."""
     folder = tmp_path_factory.mktemp("listings")
-    jobs = list(product(source_files(), ARCHITECTURES))
+    jobs = list(product(SOURCES, ARCHITECTURES))
     with ThreadPoolExecutor() as pool:
         found = list(pool.map(lambda job: listing(*job, folder), jobs))
     merged: dict[str, Listing] = {architecture: {} for architecture in ARCHITECTURES}
@@ -58,7 +62,7 @@ def total(found: Counter[str], prefix: str) -> int:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_kernel_compiles(listings: dict[str, Listing], architecture: str) -> None:
     """NVRTC makes machine code of every kernel of every source."""
-    names = {name for source in source_files() for name in kernels_of(source)}
+    names = {name for source in SOURCES for name in kernels_of(source)}
     assert listings[architecture].keys() == names
     assert all(listings[architecture].values())
 
@@ -70,6 +74,8 @@ def test_every_kernel_compiles(listings: dict[str, Listing], architecture: str) 
         ("gemm_heal_96x128", "HMMA.16816.F32", 3 * 4, 6),
         ("gemm_heal_64x64", "HMMA.16816.F32", 2 * 4, 6),
         ("gemm_exact_64x64", "HMMA.16816.F32", 2 * 4, 12),
+        ("gemm_int16_scores", "HMMA.16816.F32", 4, 8),
+        ("gemm_int16_mix", "HMMA.16816.F32", 4, 12),
         ("gemm_bf16_128x128", "HMMA.16816.F32.BF16", 4 * 4, 2),
         ("gemm_bf16_64x64", "HMMA.16816.F32.BF16", 2 * 4, 2),
     ],
@@ -105,9 +111,10 @@ def test_heal_adds_outside_the_tensor_core(listings: dict[str, Listing], archite
 def test_products_keep_everything_in_registers(
     listings: dict[str, Listing], architecture: str
 ) -> None:
-    """No GEMM kernel stores to or loads from local memory."""
+    """Neither a GEMM kernel nor one that packs or hashes uses local memory."""
+    prefixes = ("gemm", "int16", "leaf_hashes", "tree_level", "pack_tiles")
     for kernel in listings[architecture]:
-        if kernel.startswith("gemm"):
+        if kernel.startswith(prefixes):
             found = counts(listings, architecture, kernel)
             assert (total(found, "STL"), total(found, "LDL")) == (0, 0), kernel
 
@@ -117,7 +124,7 @@ def test_products_load_asynchronously_and_by_matrix(
     listings: dict[str, Listing], architecture: str
 ) -> None:
     """Stages are filled by cp.async and read by ldmatrix."""
-    for kernel in ("gemm_heal_96x128", "gemm_bf16_128x128"):
+    for kernel in ("gemm_heal_96x128", "gemm_bf16_128x128", "gemm_int16_mix"):
         found = counts(listings, architecture, kernel)
         assert total(found, "LDGSTS") > 0
         assert total(found, "LDSM") > 0
@@ -134,6 +141,15 @@ def test_separate_operations_stay_separate(listings: dict[str, Listing], archite
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_int16_sums_are_joined_as_integers(listings: dict[str, Listing], architecture: str) -> None:
+    """Outside the tensor core INT16 products have no f32 arithmetic: one rounding, from f64."""
+    for kernel in ("gemm_int16_scores", "gemm_int16_mix"):
+        found = counts(listings, architecture, kernel)
+        assert [total(found, op) for op in ("FADD", "FMUL", "FFMA", "DFMA")] == [0, 0, 0, 0], kernel
+        assert total(found, "DMUL") == 16  # outputs of a thread
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_fp32_is_a_chain_of_fma(listings: dict[str, Listing], architecture: str) -> None:
     """The fp32 product has fused operations and no separate ones, and no tensor core."""
     found = counts(listings, architecture, "gemm_fp32")
@@ -141,7 +157,7 @@ def test_fp32_is_a_chain_of_fma(listings: dict[str, Listing], architecture: str)
     assert (total(found, "FADD"), total(found, "FMUL"), total(found, "HMMA")) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("source", source_files(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_permission_to_fuse_changes_nothing(
     listings: dict[str, Listing], source: Path, tmp_path: Path
 ) -> None:
@@ -165,7 +181,7 @@ def test_permission_to_fuse_would_show(tmp_path: Path) -> None:
 
 def test_flushing_would_show(listings: dict[str, Listing], tmp_path: Path) -> None:
     """With --ftz=true, which CuPy's own compilation appends, even spelled-out operations flush."""
-    (source,) = (path for path in source_files() if "rope" in kernels_of(path))
+    (source,) = (path for path in SOURCES if "rope" in kernels_of(path))
     flushed = opcodes(listing(source, "sm_90", tmp_path, "--ftz=true")["rope"])
     assert flushed["FADD.FTZ"] > 0
     assert counts(listings, "sm_90", "rope")["FADD.FTZ"] == 0

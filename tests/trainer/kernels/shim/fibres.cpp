@@ -1,7 +1,9 @@
 #include "fibres.hpp"
 
 #include <cstring>
+#include <map>
 #include <random>
+#include <tuple>
 #include <utility>
 
 // Where the linker put the kernels' static __shared__ arrays (host_device.hpp).
@@ -48,7 +50,9 @@ struct Block {
     std::vector<Fibre> fibres;
     std::vector<Warp> warps;
     std::vector<unsigned> ready, at_barrier;
-    std::vector<unsigned char> shared;
+    std::vector<unsigned char> shared, async_shared;
+    std::uint64_t serial = 0;
+    std::string fault;
     unsigned finished = 0;
     unsigned running = 0;
     void* scheduler = nullptr;
@@ -58,6 +62,9 @@ struct Block {
 };
 
 Block block;  // one launch at a time
+std::set<std::string> sites;
+// What `omitted` has answered in this launch.
+std::map<std::tuple<const char*, const char*, int>, bool> asked;
 
 void back_to_scheduler() {
     shim_switch(&block.fibres[block.running].stack_pointer, block.scheduler);
@@ -74,6 +81,7 @@ void prepare(Fibre& fibre, unsigned number, Dim3 size) {
     fibre.number = number;
     fibre.index = {number % size.x, number / size.x % size.y, number / size.x / size.y};
     fibre.copies.clear();
+    fibre.unfenced.clear();
     fibre.groups = 0;
     fibre.stack.resize(kStackBytes);
     auto top =
@@ -87,6 +95,7 @@ void prepare(Fibre& fibre, unsigned number, Dim3 size) {
 
 void poison_shared() {
     std::memset(block.shared.data(), 0xff, block.shared.size());
+    std::memset(block.async_shared.data(), 0xff, block.async_shared.size());
     if (__start_kernel_shared != nullptr) {
         std::memset(__start_kernel_shared, 0xff,
                     static_cast<std::size_t>(__stop_kernel_shared - __start_kernel_shared));
@@ -101,6 +110,8 @@ std::string run_block(std::mt19937_64& random) {
     block.at_barrier.clear();
     block.finished = 0;
     block.ready.clear();
+    block.fault.clear();
+    ++block.serial;
     poison_shared();
     for (unsigned i = 0; i < threads; ++i) {
         prepare(block.fibres[i], i, size);
@@ -111,6 +122,7 @@ std::string run_block(std::mt19937_64& random) {
         block.running = block.ready.back();
         block.ready.pop_back();
         shim_switch(&block.scheduler, block.fibres[block.running].stack_pointer);
+        if (!block.fault.empty()) return block.fault;
     }
     if (block.finished == threads) return {};
     return "block (" + std::to_string(block.index.x) + ", " + std::to_string(block.index.y) + ", " +
@@ -126,7 +138,28 @@ Dim3 grid_dim() { return block.launch.grid; }
 Dim3 block_dim() { return block.launch.block; }
 Dim3 block_index() { return block.index; }
 unsigned char* dynamic_shared() { return block.shared.data(); }
+std::size_t shared_bytes() { return block.shared.size(); }
+unsigned char* async_shared() { return block.async_shared.data(); }
+std::uint64_t block_serial() { return block.serial; }
 const Launch& launch() { return block.launch; }
+
+void fail(const std::string& fault) {
+    if (block.fault.empty()) block.fault = fault;
+}
+
+bool omitted(const char* operation, const char* file, int line) {
+    const auto [found, added] = asked.try_emplace({operation, file, line}, false);
+    if (added) {
+        const std::string path = file;
+        const std::string site = std::string(operation) + " " + path.substr(path.rfind('/') + 1) +
+                                 ":" + std::to_string(line);
+        sites.insert(site);
+        found->second = site == block.launch.omit;
+    }
+    return found->second;
+}
+
+std::set<std::string> take_sites() { return std::exchange(sites, {}); }
 
 void block_barrier() {
     block.at_barrier.push_back(block.running);
@@ -149,7 +182,9 @@ void warp_collective(void* mine, const std::function<void(const Lanes&)>& operat
 std::string run(const Launch& launch, const std::function<void()>& kernel) {
     block.launch = launch;
     block.kernel = &kernel;
+    asked.clear();
     block.shared.assign(launch.shared_bytes, 0);
+    block.async_shared.assign(launch.shared_bytes, 0);
     std::mt19937_64 random(launch.seed);
     for (unsigned z = 0; z < launch.grid.z; ++z) {
         for (unsigned y = 0; y < launch.grid.y; ++y) {

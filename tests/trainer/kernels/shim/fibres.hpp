@@ -4,11 +4,15 @@
 // Which fibre runs next is drawn from a seeded generator, so a kernel that lacks a barrier
 // gives other bits for another seed; a barrier that some threads never reach ends the launch
 // with an error instead of a hang.
+//
+// A launch may leave one synchronising operation out, named by where the source calls it: what
+// the source needs, its tests must miss.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,7 +37,8 @@ struct Fibre {
     unsigned number = 0;
     std::vector<std::byte> stack;
     std::vector<PendingCopy> copies;
-    int groups = 0;  // cp.async groups committed so far
+    std::vector<void*> unfenced;  // what has arrived since this fibre's last proxy fence
+    int groups = 0;               // cp.async groups committed so far
 
     unsigned lane() const { return number % kWarpSize; }
     unsigned warp() const { return number / kWarpSize; }
@@ -47,6 +52,15 @@ Dim3 grid_dim();
 Dim3 block_dim();
 Dim3 block_index();
 unsigned char* dynamic_shared();
+std::size_t shared_bytes();
+// Dynamic shared memory as the asynchronous proxy sees it: it learns of other writes by fences.
+unsigned char* async_shared();
+std::uint64_t block_serial();  // of the blocks that have run in this process
+
+// Ends the launch with an error, once the running fibre lets go.
+void fail(const std::string& fault);
+// Notes that a synchronising operation was reached; whether the launch leaves it out.
+bool omitted(const char* operation, const char* file, int line);
 
 void block_barrier();
 // Waits for all 32 lanes; the last one runs `operate` over what each brought.
@@ -59,9 +73,13 @@ struct Launch {
     int group;          // L of the tensor core (NUMERICS 1.1)
     int fraction_bits;  // F
     int zero_exponent;  // e_zero
+    std::string omit;   // "operation file:line", or nothing
 };
 
 const Launch& launch();
+
+// Every operation that `omitted` has been asked about since the last call.
+std::set<std::string> take_sites();
 
 // Runs one kernel; returns an empty string, or what went wrong.
 std::string run(const Launch& launch, const std::function<void()>& kernel);

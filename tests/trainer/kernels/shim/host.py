@@ -24,16 +24,26 @@ SHIM = Path(__file__).parent
 STEP = PINNED_INCLUDE.parent / "src" / "mma_step.cpp"
 OPTIONS = ("-std=c++20", "-O2", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror",
            "-Wno-unknown-pragmas")  # fmt: skip
+# The compute capability that goes with an architecture of the emulator.
+CAPABILITIES = {"volta": (7, 0), "ampere": (8, 0), "ada": (8, 9), "hopper": (9, 0),
+                "blackwell": (10, 0)}  # fmt: skip
 
 
 class HostDevice:
-    """Runs kernels on the CPU, threads of a block in an order drawn from `seed`."""
+    """Runs kernels on the CPU, threads of a block in an order drawn from `seed`.
+
+    `omit` names a synchronising operation, as `sites` does, that kernels then do without.
+    """
 
     torch_device = torch.device("cpu")
 
-    def __init__(self, library: ctypes.CDLL, arch: str = "hopper", seed: int = 0) -> None:
+    def __init__(
+        self, library: ctypes.CDLL, arch: str = "hopper", seed: int = 0, omit: str = ""
+    ) -> None:
         self._library = library
         self._seed = seed
+        self._omit = omit.encode()
+        self.capability = CAPABILITIES[arch]
         step = emulator_ext.numerics(arch, "f16")
         self._tensor_core = (ctypes.c_int * 3)(step.L, step.F, step.e_zero)
         self.launched: list[str] = []
@@ -48,17 +58,23 @@ class HostDevice:
         failed = self._library.shim_launch(
             kernel.encode(), (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(block, 1, 1),
             ctypes.c_size_t(shared), pointers, ctypes.c_uint64(self._seed), self._tensor_core,
-            fault, ctypes.c_size_t(len(fault)),
+            self._omit, fault, ctypes.c_size_t(len(fault)),
         )  # fmt: skip
         self.launched.append(kernel)
         if failed:
             raise RuntimeError(f"{kernel}: {fault.value.decode()}")
 
+    def sites(self) -> list[str]:
+        """Return the synchronising operations that kernels have reached since the last call."""
+        buffer = ctypes.create_string_buffer(1 << 16)
+        self._library.shim_sites(buffer, ctypes.c_size_t(len(buffer)))
+        return buffer.value.decode().splitlines()
+
 
 def build(folder: Path, out: Path, sources: Sequence[Path] = ()) -> None:
     """Compile kernel sources, all of the package's if none is given, to a shared library."""
     units = {source.stem: _unit(source) for source in sources or source_files()}
-    for name in ("fibres", "shim"):
+    for name in ("fibres", "shim", "wgmma"):
         units[name] = f'#include "{SHIM / name}.cpp"\n'
     units["mma_step"] = f'#include "{STEP}"\n'
     with tempfile.TemporaryDirectory(dir=folder) as work, ThreadPoolExecutor() as pool:

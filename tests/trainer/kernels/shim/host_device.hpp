@@ -30,7 +30,12 @@
 using std::max;
 using std::min;
 
-inline void __syncthreads() { shim::block_barrier(); }
+// Where the source calls an operation: the default arguments are evaluated there.
+#define SHIM_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+
+inline void __syncthreads(SHIM_SITE) {
+    if (!shim::omitted("__syncthreads", file, line)) shim::block_barrier();
+}
 inline void __syncwarp(unsigned = 0xffffffffU) {
     shim::warp_collective(nullptr, [](const shim::Lanes&) {});
 }
@@ -80,6 +85,20 @@ inline unsigned atomicCAS(unsigned* at, unsigned expected, unsigned desired) {
     const unsigned old = *at;
     if (old == expected) *at = desired;
     return old;
+}
+
+template <class T>
+T __shfl_sync(unsigned, T value, int from) {
+    struct Exchange {
+        T in, out;
+    } mine{value, value};
+    shim::warp_collective(&mine, [from](const shim::Lanes& lanes) {
+        for (unsigned l = 0; l < shim::kWarpSize; ++l) {
+            static_cast<Exchange*>(lanes[l])->out =
+                static_cast<Exchange*>(lanes[static_cast<unsigned>(from)])->in;
+        }
+    });
+    return mine.out;
 }
 
 template <class T>
@@ -183,23 +202,42 @@ inline void ldmatrix_x4(unsigned (&r)[4], const void* row) {
     shim::warp_collective(&mine, shim::ldmatrix);
 }
 
-// The bytes move only when their group is waited for: a missing wait reads poison.
+namespace shim {
+
+// The same bytes of dynamic shared memory in the asynchronous proxy's view, or null elsewhere.
+inline unsigned char* in_async_view(void* shared) {
+    const auto offset =
+        static_cast<std::size_t>(static_cast<unsigned char*>(shared) - dynamic_shared());
+    return offset < shared_bytes() ? async_shared() + offset : nullptr;
+}
+
+}  // namespace shim
+
+// The bytes move at some time between this and the wait for their group. Until then they are
+// poison: whoever still reads what was there before, or reads too early, shows.
 inline void cp_async_16(void* shared, const void* global) {
     shim::Fibre& fibre = shim::current();
     fibre.copies.push_back({shared, global, fibre.groups});
+    std::memset(shared, 0xff, 16);
+    if (auto* view = shim::in_async_view(shared)) std::memset(view, 0xff, 16);
 }
 
-inline void cp_async_commit() { ++shim::current().groups; }
+inline void cp_async_commit(SHIM_SITE) {
+    if (!shim::omitted("cp_async_commit", file, line)) ++shim::current().groups;
+}
 
 template <int N>
-void cp_async_wait() {
+void cp_async_wait(SHIM_SITE) {
+    if (shim::omitted("cp_async_wait", file, line)) return;
     shim::Fibre& fibre = shim::current();
     auto& copies = fibre.copies;
     const auto arrived = [&](const shim::PendingCopy& copy) {
         return copy.group < fibre.groups - N;
     };
     for (const auto& copy : copies) {
-        if (arrived(copy)) std::memcpy(copy.to, copy.from, 16);
+        if (!arrived(copy)) continue;
+        std::memcpy(copy.to, copy.from, 16);
+        fibre.unfenced.push_back(copy.to);
     }
     std::erase_if(copies, arrived);
 }
