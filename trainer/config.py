@@ -101,18 +101,37 @@ class TrainConfig(_Section):
 class RecordConfig(_Section):
     """What is kept beside the roots, and how often a tree head is signed.
 
-    `all` keeps every step's arena and state before it; `every` keeps each n-th step, the
-    first and the last.
+    `all` keeps every step's arena and state before it; `every` keeps each `every`-th step, the
+    first and the last. `on_challenge` keeps no arena and the state before each `keep_state`-th
+    step: the steps that an auditor draws are executed again from there (`trainer.reveal`).
     """
 
-    policy: Literal["all", "every"] = "all"
+    policy: Literal["all", "every", "on_challenge"] = "all"
     every: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 1
+    keep_state: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 16
     checkpoint_every: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 16
 
+    @property
+    def stated(self) -> str:
+        """The policy as a registration states it."""
+        return f"every:{self.every}" if self.policy == "every" else self.policy
+
     def recorded(self, steps: int) -> list[int]:
-        """Return the recorded steps of a run of `steps` steps, ascending."""
+        """Return the steps of a run of `steps` steps whose arenas its store has, ascending."""
+        if self.policy == "on_challenge":
+            return []
         stride = 1 if self.policy == "all" else self.every
         return sorted({*range(0, steps, stride), steps - 1})
+
+    def challenged(self, steps: int) -> list[int]:
+        """Return the steps that a challenge draws from: those recorded, or to be revealed."""
+        return list(range(steps)) if self.policy == "on_challenge" else self.recorded(steps)
+
+    def kept(self, steps: int) -> list[int]:
+        """Return the steps t whose state before t the store has; `steps` is the end, and last."""
+        if self.policy == "on_challenge":
+            return [*range(0, steps, self.keep_state), steps]
+        return [*self.recorded(steps), steps]
 
 
 class RecheckConfig(_Section):

@@ -21,8 +21,8 @@ def layouts_of(graph: StepGraph) -> Layouts:
 
 
 def kept_states(config: RunConfig) -> list[int]:
-    """Return the steps t whose state before t is kept: the recorded ones, and the end."""
-    return [*config.record.recorded(config.train.steps), config.train.steps]
+    """Return the steps t whose state before t is kept, ascending, the end among them."""
+    return config.record.kept(config.train.steps)
 
 
 def open_for_writing(config: RunConfig, folder: RunFolder, layouts: Layouts) -> RunStore:

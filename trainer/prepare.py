@@ -92,7 +92,6 @@ def _registration(
     constants_root: str,
     initial_state_root: str,
 ) -> Registration:
-    every = config.record.policy == "every"
     return Registration(
         run_id=f"{config.name[:48]}-{secrets.token_hex(4)}",
         attempt=1,
@@ -104,7 +103,7 @@ def _registration(
         profile=config.numerics.profile,
         world=config.train.world,
         steps=config.train.steps,
-        record=f"every:{config.record.every}" if every else "all",
+        record=config.record.stated,
         code_version=code_version(),
         public_key=key.public.pem(),
         constants_root=constants_root,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
@@ -21,12 +21,13 @@ from transcript.keys import PrivateKey, PublicKey
 from transcript.log import LogReader
 from verifier.beacon import NO_BEACON, Beacon
 from verifier.challenge import Challenge, check_nonce, fresh_nonce
+from verifier.challenge_file import ChallengeRequest, dump_request, find_answer
 from verifier.commitment import OpenedCommitment, open_commitment
 from verifier.conclusion import Conclusion, check_beacon
 from verifier.context import RunContext, open_context
 from verifier.cost import check_budget, step_macs
 from verifier.errors import OptionError
-from verifier.files import PROOF_FILE, REPORT_JSON, RESULT_FILE, VERIFIER_KEY_FILE
+from verifier.files import CHALLENGE_FILE, PROOF_FILE, REPORT_JSON, RESULT_FILE, VERIFIER_KEY_FILE
 from verifier.prove import make_proof, provable
 from verifier.replay import ReplayTask, run_task
 from verifier.report import write_report
@@ -53,6 +54,8 @@ class AuditOptions:
         threads: threads of one replay and of hashing; all CPUs by default.
         budget: greatest number of multiply-accumulates to replay; None for no limit.
         trusted: keys one of which must be the registered one; any key by default.
+        revealed: of a run that records on challenge, the folder of the trainer's answer; by
+            default the one in the run's own folder that is named after the seed.
 
     """
 
@@ -63,6 +66,7 @@ class AuditOptions:
     threads: int | None = None
     budget: int | None = None
     trusted: tuple[PublicKey, ...] = ()
+    revealed: Path | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.steps <= MAX_SAMPLES:
@@ -97,6 +101,7 @@ class Audit:
 
         Raises:
             RunError: no registration or commitment that can be read.
+            OptionError: an answer is given, and there is none, or the run recorded its steps.
             BudgetError: the audit would cost more than the budget, or the run is too large.
             StorageError: the disk or object store fails.
 
@@ -108,7 +113,10 @@ class Audit:
             steps=min(options.steps, len(context.recorded)),
             budget=options.budget,
         )
-        return cls(context, open_commitment(context.folder, context.key), options)
+        _check_answer(context, options.revealed)
+        audit = cls(context, open_commitment(context.folder, context.key), options)
+        audit.context = replace(context, revealed=options.revealed or audit._find_answer())
+        return audit
 
     def __enter__(self) -> Self:
         return self
@@ -125,6 +133,21 @@ class Audit:
             beacon=self.options.beacon,
             nonce=self.options.nonce,
         )
+
+    @property
+    def open_challenge(self) -> bool:
+        """Whether the trainer still has to reveal the challenged steps."""
+        return self._on_challenge and self.context.revealed is None
+
+    @property
+    def _on_challenge(self) -> bool:
+        return self.context.config.record.policy == "on_challenge"
+
+    def _find_answer(self) -> Path | None:
+        """Return the answer to this challenge that lies in the run's folder, if there is one."""
+        if not self._on_challenge:
+            return None
+        return find_answer(self.context.folder.root, self.challenge.seed)
 
     @cached_property
     def _structure(self) -> Structure:
@@ -204,6 +227,8 @@ class Audit:
         self._copy_statements(out)
         write_atomic(out / VERIFIER_KEY_FILE, key.public.pem().encode())
         write_atomic(out / REPORT_JSON, data)
+        if self._on_challenge:
+            write_atomic(out / CHALLENGE_FILE, dump_request(self._request()))
         if proof is not None:
             write_atomic(out / PROOF_FILE, proof)
         write_atomic(result, conclusion.sign(key, data))
@@ -223,6 +248,12 @@ class Audit:
             leaf=line,
             registration=self.context.registration_digest,
             threads=self.options.threads,
+            revealed=self.context.revealed,
+        )
+
+    def _request(self) -> ChallengeRequest:
+        return ChallengeRequest.of(
+            self.challenge, self.context.run_id, self.options.steps, self.samples()
         )
 
     def _unanswered(self) -> list[StepReport]:
@@ -237,7 +268,9 @@ class Audit:
             for difference in filter(provable, report.differences):
                 # a run that lacks a tree head, say, convicts nobody without the run itself
                 with suppress(TranscriptError):
-                    return make_proof(self.context.folder.root, report.step, difference)
+                    return make_proof(
+                        self.context.folder.root, report.step, difference, self.context.revealed
+                    )
         return None
 
     def _copy_statements(self, out: Path) -> None:
@@ -246,6 +279,16 @@ class Audit:
             # Copies are a convenience: their digests stand in the result.
             with suppress(TranscriptError):
                 write_atomic(out / path.name, folder.read(path))
+
+
+def _check_answer(context: RunContext, revealed: Path | None) -> None:
+    """Refuse an answer that is none, or that nobody asked for."""
+    if revealed is None:
+        return
+    if context.config.record.policy != "on_challenge":
+        raise OptionError("the run recorded its steps: there is nothing to be revealed")
+    if not revealed.is_dir():
+        raise OptionError(f"{revealed}: no such folder of revealed steps")
 
 
 def _no_leaf(step: int) -> Check:

@@ -25,6 +25,7 @@ from trainer.errors import TrainerError
 from trainer.graph import StepGraph
 from trainer.model import parameter_specs
 from trainer.plan import layouts_of
+from trainer.reveal import STORE
 from trainer.trace import derive_graph
 from transcript import canonical
 from transcript.dsse import ENVELOPE_LIMIT, Envelope
@@ -57,6 +58,8 @@ class RunContext:
         config: the configuration.
         graph: the step graph, derived.
         layouts: of arena, state and constants, derived.
+        revealed: a folder of steps that the trainer revealed; None if the run's own store is
+            to have them.
 
     """
 
@@ -68,6 +71,7 @@ class RunContext:
     config: RunConfig
     graph: StepGraph
     layouts: Layouts
+    revealed: Path | None = None
 
     @property
     def run_id(self) -> str:
@@ -90,8 +94,13 @@ class RunContext:
 
     @property
     def recorded(self) -> list[int]:
-        """The steps that the registered policy records in full, ascending."""
-        return self.config.record.recorded(self.config.train.steps)
+        """The steps that the registered policy records in full, or promises to reveal."""
+        return self.config.record.challenged(self.config.train.steps)
+
+    @property
+    def steps_store(self) -> Path:
+        """The store that has arenas and states of the challenged steps."""
+        return self.revealed / STORE if self.revealed else self.folder.store
 
     def tokens(self) -> NDArray[np.uint8]:
         """Return the token store as it was first read by this process, u8 [n].
@@ -101,7 +110,9 @@ class RunContext:
         return _tokens(self.folder, self.registration.dataset.tokens)
 
 
-def open_context(root: Path, trusted: tuple[PublicKey, ...] = ()) -> RunContext:
+def open_context(
+    root: Path, trusted: tuple[PublicKey, ...] = (), revealed: Path | None = None
+) -> RunContext:
     """Read a run's registration and derive what follows from it.
 
     A registration with a bad signature is still opened: `signature` says so, and the other
@@ -136,6 +147,7 @@ def open_context(root: Path, trusted: tuple[PublicKey, ...] = ()) -> RunContext:
         config=config,
         graph=graph,
         layouts=layouts_of(graph),
+        revealed=revealed,
     )
 
 

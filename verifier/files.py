@@ -9,6 +9,7 @@ REPORT_JSON: Final = "report.json"
 REPORT_HTML: Final = "report.html"
 VERIFIER_KEY_FILE: Final = "verifier.pub.pem"
 PROOF_FILE: Final = "fraud-proof.json"
+CHALLENGE_FILE: Final = "challenge.json"
 
 # Each step takes 11 bytes for its loss; a sampled one some kilobytes.
 MAX_REPORT_BYTES: Final = 64 << 20

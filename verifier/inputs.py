@@ -63,7 +63,7 @@ class InputOpener:
         """
         context = self.context
         leaf = self._leaf(step, line, registration)
-        store = RunStore.open(context.folder.store, context.layouts)
+        store = RunStore.open(context.steps_store, context.layouts)
         layouts = context.layouts
         state = self._opened(
             "step.state_before",

@@ -20,8 +20,10 @@ def provable(difference: Difference) -> bool:
     return difference.op == GEMM and difference.evidence in {"recorded", "exact"}
 
 
-def make_proof(folder: Path, step: int, difference: Difference) -> bytes:
-    """Return a fraud proof for a difference that a replay found.
+def make_proof(
+    folder: Path, step: int, difference: Difference, revealed: Path | None = None
+) -> bytes:
+    """Return a fraud proof for a difference that a replay found, in a run or what it revealed.
 
     Raises:
         ProofFileError: the difference is not `provable`, or the proof does not hold.
@@ -30,9 +32,9 @@ def make_proof(folder: Path, step: int, difference: Difference) -> bytes:
     """
     if not provable(difference):
         raise ProofFileError(f"no fraud proof for {difference.op} ({difference.evidence})")
-    context = open_context(folder)
+    context = open_context(folder, revealed=revealed)
     tile = Tile.of_element(context.graph, difference.value, difference.index)
-    store = RunStore.open(context.folder.store, context.layouts)
+    store = RunStore.open(context.steps_store, context.layouts)
     layouts, wanted = context.layouts, tile.leaves()
     arena, state = store.read_arena(difference.rank, step), store.read_state(step)
     steps = context.config.train.steps

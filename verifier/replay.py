@@ -42,6 +42,7 @@ class ReplayTask:
             read the log again, so nobody can show it another one.
         registration: digest of the registration that the auditor read, hex.
         threads: threads of the emulator and of hashing; all CPUs by default.
+        revealed: the folder that has the step, if not the run's own store.
 
     """
 
@@ -50,6 +51,7 @@ class ReplayTask:
     leaf: bytes
     registration: str
     threads: int | None = None
+    revealed: Path | None = None
 
     def run(self) -> StepReport:
         """Replay the step on all its ranks.
@@ -60,7 +62,7 @@ class ReplayTask:
 
         """
         started = time.monotonic_ns()
-        context = open_context(self.folder)
+        context = open_context(self.folder, revealed=self.revealed)
         tally = _Tally()
         try:
             _replay(context, self, tally)

@@ -123,13 +123,11 @@ class _Checker:
 
     def _config(self) -> Iterable[Check]:
         registration, config = self.context.registration, self.context.config
-        record = config.record
-        policy = f"every:{record.every}" if record.policy == "every" else record.policy
         yield compared(
             "registration.config",
             "arch, profile, ranks, steps and recording are the configuration's",
             expected=f"{config.numerics.arch} {config.numerics.profile} {config.train.world} "
-            f"{config.train.steps} {policy}",
+            f"{config.train.steps} {config.record.stated}",
             found=f"{registration.arch} {registration.profile} {registration.world} "
             f"{registration.steps} {registration.record}",
         )
@@ -211,7 +209,7 @@ class _Checker:
     def _store_plan(self) -> Iterable[Check]:
         """Everything that the policy promises has its place in the store."""
         context, store = self.context, self._store()
-        promised = {*context.recorded}
+        promised = {*context.config.record.recorded(context.config.train.steps)}
         states = {*kept_states(context.config)}
         missing = [
             f"{what} {min(gone)}"

@@ -59,6 +59,9 @@ class GenerationConfig(BaseModel):
         if self.model.vocab > MAX_VOCAB:
             msg = f"a vocabulary of {self.model.vocab} is more than bytes"
             raise ValueError(msg)
+        if self.record.policy == "on_challenge":
+            msg = "record.policy on_challenge is for training: a generation keeps its steps"
+            raise ValueError(msg)
         if self.numerics.device != "emulated":
             msg = f"generation on device {self.numerics.device} is not built; use emulated"
             raise ValueError(msg)
