@@ -93,6 +93,8 @@ def gemm(
 
     """
     _require_shapes(a, b, profile)
+    if profile == "fp32" and (route or tile):
+        raise KernelError("gemm fp32: uses no tensor core, so it has no route and no tiles")
     left, right = Operand.of(a), Operand.of(b.transpose(-1, -2))
     d = rt.empty(*a.shape[:-1], b.shape[-1])
     if left.k == 0:

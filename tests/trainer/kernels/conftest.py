@@ -17,7 +17,7 @@ import trainer.executor
 from tests.trainer.kernels.shim.host import SHIM, STEP, HostDevice, build
 from trainer.kernels.device import Runtime
 from trainer.kernels.operators import IMPLEMENTATIONS
-from trainer.kernels.sources import CUDA_FOLDER, PINNED_INCLUDE
+from trainer.kernels.sources import CUDA_FOLDER, PINNED_INCLUDE, source_files
 
 _MARGIN = 64  # bytes on both sides of every allocation
 _PATTERN = 0xA5
@@ -55,13 +55,13 @@ def _sources() -> list[Path]:
 
 @pytest.fixture(scope="session")
 def library() -> ctypes.CDLL:
-    """All kernels as a host library."""
+    """All kernels as a host library, and those that only tests launch."""
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in _sources())).hexdigest()
     folder = Path(__file__).parents[3] / "build" / "kernels-on-host" / digest[:16]
     done = folder / "kernels.so"
     if not done.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        build(folder, done)
+        build(folder, done, [*source_files(), *sorted(SHIM.glob("*.cu"))])
     return ctypes.CDLL(str(done))
 
 
