@@ -6,6 +6,7 @@ Everything takes a runtime, so that the comparisons themselves run in the tests,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from trainer.kernels.device import Runtime
 from trainer.kernels.gemm import gemm
 from trainer.kernels.leaves import LeafHasher
 from trainer.kernels.operators import IMPLEMENTATIONS
-from trainer.kernels.tiles import tiles_for
+from trainer.kernels.tiles import TILES, Route, taking
 from transcript.layout import Layout
 from transcript.leaves import arena_root
 
@@ -39,6 +40,17 @@ class Tally:
 
     outputs: int = 0
     different: int = 0
+    failed: int = 0
+
+    @contextmanager
+    def guard(self, name: str) -> Iterator[None]:
+        """Count and print what goes wrong inside, and go on: one run should show everything."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  # a compiler's, a driver's or a kernel's
+            self.failed += 1
+            line = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
+            print(f"  {name:44} FAILED  {line}", flush=True)
 
     def compare(self, name: str, ours: Tensor, theirs: Tensor) -> None:
         """Count the outputs whose bits differ, and print a line."""
@@ -53,19 +65,40 @@ class Tally:
         print(f"  {name:44} {expected.numel():>12,} outputs  {verdict}", flush=True)
 
 
-def check_products(tally: Tally, rt: Runtime, arch: str, shapes: Sequence[Shape]) -> None:
-    """Compare every profile, tile and transposition with the emulator."""
+def check_products(
+    tally: Tally, rt: Runtime, arch: str, shapes: Sequence[Shape], route: Route = "mma"
+) -> None:
+    """Compare every profile, tile and transposition of a route with the emulator."""
     rng = np.random.default_rng(0)
-    for profile in PROFILES:
-        for (m, n, k), case in ((s, c) for s in shapes for c in ("NN", "NT", "TN")):
-            a = _matrix(rng, m, k, transposed=case[0] == "T")
-            b = _matrix(rng, k, n, transposed=case[1] == "T")
-            expected = emulated(a, b, profile, arch)
-            for tile in tiles_for(profile, rt.device.capability) or (None,):
-                found = gemm(rt, a.to(rt.torch_device), b.to(rt.torch_device), profile, tile=tile)
-                kernel = tile.kernel if tile else "gemm_fp32"
-                tally.compare(f"{kernel} {case} {m} x {n} x {k}", found, expected)
-        _check_heads(tally, rt, arch, profile, rng)
+    for profile in profiles_of(route):
+        for shape, case in ((s, c) for s in shapes for c in ("NN", "NT", "TN")):
+            with tally.guard(f"gemm {profile} {case} {shape}"):
+                _check_product(tally, rt, arch, profile, route, shape, case, rng)
+        with tally.guard(f"gemm {profile}, heads by strides"), taking(route):
+            _check_heads(tally, rt, arch, profile, rng)
+
+
+def _check_product(
+    tally: Tally, rt: Runtime, arch: str, profile: str, route: Route,
+    shape: Shape, case: str, rng: np.random.Generator,
+) -> None:  # fmt: skip
+    m, n, k = shape
+    a = _matrix(rng, m, k, transposed=case[0] == "T")
+    b = _matrix(rng, k, n, transposed=case[1] == "T")
+    expected = emulated(a, b, profile, arch)
+    left, right = a.to(rt.torch_device), b.to(rt.torch_device)
+    tiles = [tile for tile in TILES.get(profile, ()) if tile.route == route]
+    for tile in tiles or (None,):
+        name = f"{tile.kernel if tile else 'gemm_fp32'} {case} {m} x {n} x {k}"
+        with tally.guard(name):
+            tally.compare(name, gemm(rt, left, right, profile, tile=tile), expected)
+
+
+def profiles_of(route: Route) -> tuple[str, ...]:
+    """Return the profiles that take a route; those that have no other count as `mma`."""
+    if route == "mma":
+        return PROFILES
+    return tuple(p for p, tiles in TILES.items() if route in {t.route for t in tiles})
 
 
 def _check_heads(
@@ -87,11 +120,16 @@ def emulated(a: Tensor, b: Tensor, profile: str, arch: str) -> Tensor:
 def check_operators(tally: Tally, rt: Runtime, rows: int) -> None:
     """Compare every other pinned operator with the CPU's, on random operands of `rows` rows."""
     for name, args in operator_cases(rows):
-        moved = [a.to(rt.torch_device) if isinstance(a, Tensor) else a for a in args]
-        found = IMPLEMENTATIONS[name](rt, *moved)
-        expected = getattr(torch.ops.bitwitness, name)(*args)
-        for i, (ours, theirs) in enumerate(zip(_tuple(found), _tuple(expected), strict=True)):
-            tally.compare(f"{name}, result {i}", ours, theirs)
+        with tally.guard(name):
+            _check_operator(tally, rt, name, args)
+
+
+def _check_operator(tally: Tally, rt: Runtime, name: str, args: tuple[Any, ...]) -> None:
+    moved = [a.to(rt.torch_device) if isinstance(a, Tensor) else a for a in args]
+    found = IMPLEMENTATIONS[name](rt, *moved)
+    expected = getattr(torch.ops.bitwitness, name)(*args)
+    for i, (ours, theirs) in enumerate(zip(_tuple(found), _tuple(expected), strict=True)):
+        tally.compare(f"{name}, result {i}", ours, theirs)
 
 
 def check_leaves(tally: Tally, rt: Runtime, rows: int) -> None:

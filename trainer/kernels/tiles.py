@@ -8,6 +8,8 @@ of speed alone. It is explicit: a caller's, the environment variable's, or `mma`
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -123,6 +125,19 @@ def require_capability(tile: Tile, capability: tuple[int, int]) -> None:
         found, needed = (".".join(map(str, c)) for c in (capability, WGMMA_CAPABILITY))
         msg = f"{tile.kernel}: wgmma needs compute capability {needed}, this device has {found}"
         raise KernelError(msg)
+
+
+@contextmanager
+def taking(route: Route) -> Iterator[None]:
+    """Let the environment name a route for a while."""
+    before = os.environ.get(ROUTE_VARIABLE)
+    os.environ[ROUTE_VARIABLE] = route
+    try:
+        yield
+    finally:
+        del os.environ[ROUTE_VARIABLE]
+        if before is not None:
+            os.environ[ROUTE_VARIABLE] = before
 
 
 def _from_environment(profile: str) -> Route:

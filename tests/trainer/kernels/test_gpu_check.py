@@ -47,6 +47,42 @@ def test_another_architecture_is_found(on_host: OnHost) -> None:
     assert not run(on_host("ampere"))
 
 
+def test_a_part_that_fails_is_reported_and_the_rest_goes_on(
+    on_host: OnHost,
+    use_kernels: Callable[[GuardedRuntime], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A kernel that cannot run fails the check by its name; everything after it is compared."""
+    rt = on_host()
+    use_kernels(rt)
+    launch = rt.device.launch
+
+    def broken(kernel: str, *rest: object) -> None:
+        if kernel == "gemm_wgmma_heal_64x64":
+            raise RuntimeError("illegal instruction\nand more")
+        launch(kernel, *rest)
+
+    monkeypatch.setattr(rt.device, "launch", broken)
+    assert not run(rt)
+    printed = capsys.readouterr().out
+    assert "gemm_wgmma_heal_64x64 NN 3 x 70 x 33         FAILED  RuntimeError: illegal" in printed
+    assert "training with heal by wgmma                  FAILED" in printed
+    assert "with bf16 on hopper" in printed.split("training with heal by wgmma")[1]
+    assert " 0 differ, 5 failed" in printed
+
+
+def test_hopper_compares_both_routes(on_host: OnHost, capsys: pytest.CaptureFixture[str]) -> None:
+    """On Hopper products and training run by wgmma too, and last; elsewhere nothing does."""
+    rt = on_host()
+    assert run(rt)
+    before, after = capsys.readouterr().out.split("by wgmma\n")
+    assert "gemm_wgmma" not in before
+    assert all(after.count(f"gemm_wgmma_{profile}") >= 6 for profile in ("heal", "bf16"))
+    assert after.count("training") == 2
+    assert any(name.startswith("gemm_wgmma_bf16") for name in rt.device.launched)
+
+
 def test_one_differing_bit_fails() -> None:
     """The tally counts single bits and shapes that differ."""
     tally = Tally()
