@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,6 +65,7 @@ class AuditRequest:
     key: Path | None = None
     trust: Path | None = None
     budget: float | None = None
+    revealed: Path | None = None
     workers: Workers = Workers()
 
 
@@ -82,7 +83,8 @@ def audit_command(request: AuditRequest) -> Outcome:
     out = audit_folder(run, request.out)
     key = signing_key(request.key, *audit_key_paths(out))
     with stderr_meter() as meter:
-        return audit(run, options, out, PrivateKey.load(key), request.workers, meter)
+        outcome = audit(run, options, out, PrivateKey.load(key), request.workers, meter)
+    return _asking(outcome, request)
 
 
 def audit_options(request: AuditRequest) -> AuditOptions:
@@ -117,6 +119,7 @@ def audit_options(request: AuditRequest) -> AuditOptions:
         threads=request.workers.threads_each(),
         budget=None if request.budget is None else round(request.budget * _TERA),
         trusted=(PublicKey.load(request.trust),) if request.trust else (),
+        revealed=request.revealed,
         **given,
     )
 
@@ -138,6 +141,7 @@ def audit(
 
     """
     from verifier.audit import Audit
+    from verifier.files import CHALLENGE_FILE
 
     began = time.perf_counter()
     meter.note(f"auditing {run}")
@@ -145,11 +149,33 @@ def audit(
         samples = len(opened.samples())
         with ThreadPoolExecutor(1) as beside:
             structure = beside.submit(opened.structure)
-            with _mapper(workers, samples) as mapper:
+            asks = opened.open_challenge
+            with _mapper(Workers(ray=False) if asks else workers, samples) as mapper:
                 structure.result()
                 reports = _replay(opened, mapper, samples, meter)
         result = opened.conclude(reports, out, key)
-    return audit_outcome(result, time.perf_counter() - began)
+    outcome = audit_outcome(result, time.perf_counter() - began)
+    challenge = str(result.with_name(CHALLENGE_FILE)) if asks else None
+    return replace(outcome, document={**outcome.document, "challenge": challenge})
+
+
+def _asking(outcome: Outcome, request: AuditRequest) -> Outcome:
+    """Add what to do about steps that the trainer has to reveal first, if there are any."""
+    from verifier.files import CHALLENGE_FILE
+
+    challenge = outcome.document["challenge"]
+    if challenge is None:
+        return outcome
+    beacon = f" --beacon {request.beacon}" if request.beacon else ""
+    beacon += f" --beacon-hex {request.beacon_hex}" if request.beacon_hex else ""
+    trust = f" --trust {request.trust}" if request.trust else ""
+    again = f"--steps {request.steps} --nonce {outcome.document['nonce']}{beacon}{trust}"
+    lines = [
+        f"Challenge  {challenge}: send it to the trainer, who answers it with",
+        f"           bitwitness reveal RUN --challenge {CHALLENGE_FILE}",
+        f"Next       bitwitness audit {request.run} {again} --revealed FOLDER",
+    ]
+    return replace(outcome, text="\n".join((outcome.text, *lines)))
 
 
 def _replay(opened: Audit, mapper: Mapper, total: int, meter: Meter) -> list[StepReport]:
@@ -215,6 +241,7 @@ def audit_outcome(result: Path, seconds: float) -> Outcome:
         ),
     ]
     page = result.with_name(REPORT_HTML)
+    replayed = sum(report.operators > 0 for report in data.steps)
     document = {
         "verdict": str(data.overall),
         "run_id": data.run.run_id,
@@ -232,7 +259,7 @@ def audit_outcome(result: Path, seconds: float) -> Outcome:
     }
     lines = [
         f"Verdict    {data.overall}",
-        f"Replayed   {len(data.steps)} of {data.run.steps} steps in {seconds:.1f} s",
+        f"Replayed   {replayed} of {data.run.steps} steps in {seconds:.1f} s",
         f"Bound      {_bound(data)}",
         *(f"Fault      {one_line(fault)}" for fault in faults[:_SHOWN_FAULTS]),
         f"Result     {result}",

@@ -141,6 +141,14 @@ def audit(
             metavar="N", min=1, help="Threads of a worker. Default: 1; all with --no-ray."
         ),
     ] = None,
+    revealed: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="What the trainer revealed, of a run that recorded on challenge. Default: the "
+            "answer to this challenge in the run's folder.",
+        ),
+    ] = None,
     budget: Annotated[
         float | None,
         typer.Option(
@@ -170,9 +178,39 @@ def audit(
         key=key,
         trust=trust,
         budget=budget,
+        revealed=revealed,
         workers=Workers(ray=not no_ray, address=address, count=workers, threads=threads),
     )
     return partial(audit_command, request)
+
+
+@app.command()
+def reveal(
+    run: Run,
+    challenge: Annotated[
+        Path, typer.Option(metavar="FILE", help="challenge.json that an audit wrote.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder for the answer. Default: in the run's own."),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Threads of a rank. Default: all.")
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> Command:
+    """Execute again the steps that an audit drew, for its auditor.
+
+    For runs that record on challenge: they keep roots and some states only.
+
+    \b
+    Example:
+      bitwitness reveal runs/demo --challenge challenge.json --out answer
+    """
+    from cluster.reveal import reveal_command
+
+    return partial(reveal_command, run, challenge, out, threads)
 
 
 @app.command()

@@ -64,6 +64,11 @@ def stretches(kept: Sequence[int], steps: Sequence[int]) -> list[range]:
     return [range(start, end + 1) for start, end in ends.items()]
 
 
+def executions(config: RunConfig, steps: Sequence[int]) -> int:
+    """Return how many steps have to be executed to reveal `steps`, ascending."""
+    return sum(map(len, stretches(kept_states(config), steps)))
+
+
 def reveal(
     folder: RunFolder,
     steps: Sequence[int],
@@ -79,7 +84,7 @@ def reveal(
         steps: those that were drawn, ascending.
         out: the new folder.
         threads: of each rank, and for hashing; all CPUs by default.
-        on_step: called with the number of steps executed so far.
+        on_step: called with how many steps are executed so far.
 
     Raises:
         ConfigError: the run records otherwise, or has no such step.

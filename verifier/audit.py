@@ -35,7 +35,7 @@ from verifier.report_data import to_json
 from verifier.sampling import sample_steps
 from verifier.step_report import StepReport
 from verifier.structure import Structure, check_structure
-from verifier.verdict import Check, from_error
+from verifier.verdict import Check, Verdict, from_error
 
 MAX_SAMPLES = 4096
 
@@ -166,7 +166,12 @@ class Audit:
         return sample_steps(self.challenge.seed, self.context.recorded, self.options.steps)
 
     def tasks(self) -> list[ReplayTask]:
-        """Return what is to be replayed: the samples that the log has an entry for."""
+        """Return what is to be replayed: the samples that the log has an entry for.
+
+        As long as the trainer has not revealed them, there is nothing to be replayed.
+        """
+        if self.open_challenge:
+            return []
         return [self._task(step, line) for step, line in self._lines().items()]
 
     def run(
@@ -257,7 +262,9 @@ class Audit:
         )
 
     def _unanswered(self) -> list[StepReport]:
-        """Report the samples for which the log has no entry."""
+        """Report the samples that nobody revealed, or that the log has no entry for."""
+        if self.open_challenge:
+            return [StepReport(step=step, checks=(_not_revealed(),)) for step in self.samples()]
         answered = self._lines()
         missing = [step for step in self.samples() if step not in answered]
         return [StepReport(step=step, checks=(_no_leaf(step),)) for step in missing]
@@ -289,6 +296,11 @@ def _check_answer(context: RunContext, revealed: Path | None) -> None:
         raise OptionError("the run recorded its steps: there is nothing to be revealed")
     if not revealed.is_dir():
         raise OptionError(f"{revealed}: no such folder of revealed steps")
+
+
+def _not_revealed() -> Check:
+    detail = f"recorded on challenge and not revealed yet: {CHALLENGE_FILE} asks for it"
+    return Check(name="step.response", verdict=Verdict.NON_RESPONSE, detail=detail)
 
 
 def _no_leaf(step: int) -> Check:

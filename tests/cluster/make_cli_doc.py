@@ -9,7 +9,17 @@ from functools import cache
 from pathlib import Path
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "cli.md"
-COMMANDS = ("train", "audit", "report", "verify", "inspect", "keygen", "generate", "probe")
+COMMANDS = (
+    "train",
+    "audit",
+    "reveal",
+    "report",
+    "verify",
+    "inspect",
+    "keygen",
+    "generate",
+    "probe",
+)
 
 HEAD = """# The command line
 
