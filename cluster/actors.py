@@ -17,6 +17,7 @@ from cluster.errors import RayError
 from cluster.gauges import StepGauges
 from trainer.commit import Committer
 from trainer.config import RunConfig
+from trainer.logged import logged_leaves
 from trainer.ops import collective
 from trainer.rank import RankStep, RankTrainer
 from transcript.errors import ContractError
@@ -28,12 +29,17 @@ _TAKE_OVER_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSummary:
-    """What the driver learns of a committed step; the slowest rank's times, in seconds."""
+    """What the driver learns of a committed step; the slowest rank's times, in seconds.
+
+    `faults` are sentences: what a rank's re-check found and a second execution put right.
+    """
 
     step: int
     loss: float
     compute_seconds: float
     record_seconds: float
+    recheck_seconds: float
+    faults: tuple[str, ...]
 
 
 class TrainerActor:
@@ -61,6 +67,7 @@ class TrainerActor:
         self._trainer = RankTrainer(
             self._config, RunFolder(Path(self._folder)), rank=self._rank, threads=self._threads
         )
+        self._trainer.expect(logged_leaves(RunFolder(Path(self._folder)))[resume_at:])
         if resume_at:
             self._trainer.restore(resume_at)
 
@@ -82,6 +89,7 @@ class CommitActor:
         self._folder = folder
         self._key = key
         self._committer: Committer | None = None
+        self._faults = 0
         self._gauges: StepGauges
 
     def open(self) -> None:
@@ -98,9 +106,22 @@ class CommitActor:
             loss=sum(step.metric("loss") for step in steps) / len(steps),
             compute_seconds=max(step.compute_seconds for step in steps),
             record_seconds=max(step.record_seconds for step in steps),
+            recheck_seconds=max(step.recheck_seconds for step in steps),
+            faults=tuple(step.fault for step in steps if step.fault),
         )
-        self._gauges.show(summary.step, summary.loss, summary.compute_seconds)
+        self._faults += len(summary.faults)
+        self._gauges.show(summary.step, summary.loss, summary.compute_seconds, self._faults)
         return summary
+
+    def declare(self) -> tuple[int, int]:
+        """Declare the step faulty that was appended with other values than logged.
+
+        Returns:
+            The step, and how many statements were signed.
+
+        """
+        statements, logged = self._log().declare()
+        return logged.step, statements
 
     def finish(self) -> str:
         """Write weights, last tree head and commitment; return the commitment's path."""

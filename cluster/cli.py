@@ -73,6 +73,12 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted run.")
     ] = False,
+    scrub: Annotated[
+        bool,
+        typer.Option(
+            "--scrub", help="With --resume: redo logged steps, declare those faulty that differ."
+        ),
+    ] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> Command:
@@ -85,7 +91,9 @@ def train(
     """
     from cluster.train import train_command
 
-    return partial(train_command, config, out=out, address=address, key=key, resume=resume)
+    return partial(
+        train_command, config, out=out, address=address, key=key, resume=resume, scrub=scrub
+    )
 
 
 @app.command()

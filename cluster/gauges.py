@@ -1,4 +1,4 @@
-"""The run's numbers at Ray's Prometheus endpoint: loss, step and seconds per step."""
+"""The run's numbers at Ray's Prometheus endpoint: loss, step, seconds per step, faults."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ class StepGauges:
         self._seconds = _gauge(
             "bitwitness_step_seconds", "Seconds the slowest rank computed on that step.", run
         )
+        self._faults = _gauge(
+            "bitwitness_faults", "Steps that a re-check found wrong, executed again since.", run
+        )
 
-    def show(self, step: int, loss: float, seconds: float) -> None:
+    def show(self, step: int, loss: float, seconds: float, faults: int = 0) -> None:
         """Set all gauges."""
         self._step.set(step)
         self._loss.set(loss)
         self._seconds.set(seconds)
+        self._faults.set(faults)
 
 
 def _gauge(name: str, description: str, run: str) -> Any:

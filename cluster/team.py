@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 
 import ray
 from ray.util.placement_group import placement_group, remove_placement_group
@@ -85,14 +85,21 @@ class Team:
         """Make the ranks anew and open the run before step `resume_at`."""
         self._dismiss_ranks()
         self._ranks = [self._trainer(rank) for rank in range(self._job.run.train.world)]
-        opened = [rank.open.remote(self._ranks, resume_at) for rank in self._ranks]
+        # The ranks read what is logged, so whatever is still on its way there comes first.
         self._open_log()
+        opened = [rank.open.remote(self._ranks, resume_at) for rank in self._ranks]
+        self._check_room(opened)
         get(opened, _OPEN_TIMEOUT_S)
 
     def queue_step(self) -> QueuedStep:
         """Queue the next step on every rank, and its commitment."""
         ranks = [rank.run_step.remote() for rank in self._ranks]
         return QueuedStep((*ranks, self._commit.append.remote(*ranks)))
+
+    def declare(self) -> tuple[int, int]:
+        """Declare the step faulty at which the log was found to differ; see `CommitActor`."""
+        step, statements = get(self._commit.declare.remote())
+        return int(step), int(statements)
 
     def finish(self) -> str:
         """Write weights and commitment; return the commitment's path."""
@@ -119,26 +126,40 @@ class Team:
             ),
         )(kind)
 
+    def _bundle(self) -> dict[str, float]:
+        """Return what one rank reserves."""
+        cluster = self._job.cluster
+        gpus = {"GPU": cluster.gpus_per_rank} if cluster.gpus_per_rank else {}
+        return {"CPU": cluster.cpus_per_rank, **gpus}
+
     def _place(self) -> Any:
         cluster = self._job.cluster
-        rank = {"CPU": cluster.cpus_per_rank}
-        if cluster.gpus_per_rank:
-            rank["GPU"] = cluster.gpus_per_rank
         here = f"node:{_RAY.util.get_node_ip_address()}"
-        bundles = [dict(rank) for _ in range(self._job.run.train.world)]
+        bundles = [self._bundle() for _ in range(self._job.run.train.world)]
         bundles.append({"CPU": COMMIT_CPUS, here: _NODE_SHARE})
         group = placement_group(bundles)
         if not group.wait(cluster.placement_timeout):
             remove_placement_group(group)
-            there = _shown(_RAY.cluster_resources())
-            msg = (
-                f"no room for {len(bundles) - 1} ranks of {_shown(rank)} within "
-                f"{cluster.placement_timeout} s; the cluster has {there}"
-            )
-            raise PlacementError(
-                msg, next_step="ask for less in the `cluster:` section, or add nodes"
-            )
+            self._refuse()
         return group
+
+    def _refuse(self) -> NoReturn:
+        wanted = f"{self._job.run.train.world} ranks of {_shown(self._bundle())}"
+        patience = self._job.cluster.placement_timeout
+        there = _shown(_RAY.cluster_resources())
+        msg = f"no room for {wanted} within {patience} s; the cluster has {there}"
+        raise PlacementError(msg, next_step="ask for less in the `cluster:` section, or add nodes")
+
+    def _check_room(self, opened: Sequence[Any]) -> None:
+        """Raise PlacementError if ranks are not placed in time because their node is gone.
+
+        Ray notices a dead node later than the calls to its actors fail: until then the group looks
+        placed, so it is asked only after the ranks had their time.
+        """
+        patience = self._job.cluster.placement_timeout
+        ray.wait(list(opened), num_returns=len(opened), timeout=patience)
+        if not self._group.wait(patience):
+            self._refuse()
 
     def _open_log(self) -> None:
         """Make sure that there is a commit actor and that it has the log open."""

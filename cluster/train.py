@@ -1,58 +1,26 @@
 """The training job: `python -m cluster.train CONFIG`, and what `bitwitness train` calls.
 
-The driver starts or joins Ray while the run is being prepared, places the actors, keeps a few
-steps queued, and follows what the commit actor has appended to the log. If a rank is lost,
-everyone goes back to the last kept state before the log's end; the re-executed steps must
-reproduce their leaves, which appending them again checks.
+It starts or joins Ray while the run is being prepared, places the actors and lets
+`cluster.driver` run the steps.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import time
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cluster.border import Outcome
-from cluster.errors import ActorLostError
+from cluster.driver import Driver, TrainResult
+from cluster.errors import UsageError
 
 if TYPE_CHECKING:
     from cluster.config import Job
     from cluster.progress import Meter
     from cluster.resume import Progress
-    from cluster.team import QueuedStep, Team
-
-# Queued beyond the step that is awaited, so that no rank waits for the driver.
-_QUEUED_STEPS: Final = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainResult:
-    """A finished run.
-
-    Attributes:
-        folder: the run.
-        commitment: path of the signed commitment.
-        losses: mean loss of every step.
-        seconds: from placing the actors to the commitment.
-        step_seconds: median of the slowest rank's computation in a step.
-        record_seconds: the same for packing, hashing and writing.
-        restarts: how often lost actors were replaced.
-
-    """
-
-    folder: Path
-    commitment: Path
-    losses: tuple[float, ...]
-    seconds: float
-    step_seconds: float
-    record_seconds: float
-    restarts: int
 
 
 def train_command(
@@ -62,12 +30,15 @@ def train_command(
     address: str | None = None,
     key: Path | None = None,
     resume: bool = False,
+    scrub: bool = False,
 ) -> Outcome:
     """Train the run of a configuration file, or go on with it, and say what came of it."""
     from cluster.config import load_job
     from cluster.places import existing_run, key_paths, run_folder, signing_key
     from cluster.progress import stderr_meter
 
+    if scrub and not resume:
+        raise UsageError("--scrub is of a run that is taken up again", next_step="add --resume")
     job = load_job(config)
     check_device(job, address)
     if resume:
@@ -77,7 +48,9 @@ def train_command(
     private, public = key_paths(folder)
     key_file = signing_key(key, private, public)
     with stderr_meter() as meter:
-        result = train(job, folder, key_file, address=address, meter=meter, resume=resume)
+        result = train(
+            job, folder, key_file, address=address, meter=meter, resume=resume, scrub=scrub
+        )
     return train_outcome(result, key_file, public if key is None else None)
 
 
@@ -89,6 +62,7 @@ def train(
     address: str | None = None,
     meter: Meter,
     resume: bool = False,
+    scrub: bool = False,
 ) -> TrainResult:
     """Prepare, train and commit one run.
 
@@ -99,10 +73,11 @@ def train(
         address: a Ray cluster; else the job's, RAY_ADDRESS, or a private one.
         meter: gets the progress.
         resume: go on with the interrupted run in `folder`.
+        scrub: before that, execute all logged steps again and declare those faulty that differ.
 
     Raises:
         cluster.errors.ClusterError: Ray fails, actors die too often, or the run is finished.
-        trainer.errors.TrainerError: the run cannot be trained.
+        trainer.errors.TrainerError: the run cannot be trained, or a device computes wrongly.
         transcript.errors.TranscriptError: what is written cannot be, or differs from the log.
 
     """
@@ -111,13 +86,14 @@ def train(
     does = "resuming" if resume else "preparing"
     meter.note(f"{does} {job.run.name} in {folder}, starting Ray")
     with ThreadPoolExecutor(1) as pool:
-        prepared = pool.submit(_take_up if resume else _prepare, job, folder, key)
+        take_up = partial(_take_up, scrub=scrub)
+        prepared = pool.submit(take_up if resume else _prepare, job, folder, key)
         with ray_session(address or job.cluster.address, cpus=job.cpus_wanted()):
             progress = prepared.result()
             from cluster.team import Team
 
             with Team(job, folder, key) as team:
-                return _Driver(job, folder, team, meter, progress).run()
+                return Driver(job, folder, team, meter, progress, scrub=scrub).run()
 
 
 def train_outcome(result: TrainResult, key: Path, public: Path | None) -> Outcome:
@@ -132,7 +108,10 @@ def train_outcome(result: TrainResult, key: Path, public: Path | None) -> Outcom
         "seconds": round(result.seconds, 3),
         "step_ms": round(1000 * result.step_seconds, 3),
         "record_ms": round(1000 * result.record_seconds, 3),
+        "recheck_ms": round(1000 * result.recheck_seconds, 3),
         "restarts": result.restarts,
+        "faults": result.faults,
+        "declared_faults": result.declared,
         "key": str(key),
         "public_key": str(public) if public else None,
     }
@@ -166,79 +145,11 @@ def check_device(job: Job, address: str | None) -> None:
         require()
 
 
-class _Driver:
-    """Runs the steps of one run and survives lost actors."""
-
-    def __init__(
-        self, job: Job, folder: Path, team: Team, meter: Meter, progress: Progress
-    ) -> None:
-        self._job = job
-        self._folder = folder
-        self._team = team
-        self._meter = meter
-        self._resume_at = progress.resume_at
-        self._losses = list(progress.losses)
-        self._compute: list[float] = []
-        self._record: list[float] = []
-        self._restarts = 0
-
-    def run(self) -> TrainResult:
-        self._meter.start("train", self._job.run.train.steps)
-        began = time.perf_counter()
-        commitment, resume_at = None, self._resume_at
-        while commitment is None:
-            try:
-                self._team.assemble(resume_at)
-                self._steps_from(resume_at)
-                commitment = self._team.finish()
-            except ActorLostError as error:
-                resume_at = self._after_loss(error)
-        return TrainResult(
-            folder=self._folder,
-            commitment=Path(commitment),
-            losses=tuple(self._losses),
-            seconds=time.perf_counter() - began,
-            step_seconds=median(self._compute),
-            record_seconds=median(self._record),
-            restarts=self._restarts,
-        )
-
-    def _steps_from(self, step: int) -> None:
-        steps = self._job.run.train.steps
-        queue: deque[QueuedStep] = deque()
-        for awaited in range(step, steps):
-            while len(queue) <= _QUEUED_STEPS and awaited + len(queue) < steps:
-                queue.append(self._team.queue_step())
-            summary = queue.popleft().wait()
-            self._compute.append(summary.compute_seconds)
-            self._record.append(summary.record_seconds)
-            if awaited < len(self._losses):
-                continue  # executed again, and found equal
-            self._losses.append(summary.loss)
-            milliseconds = 1000 * (summary.compute_seconds + summary.record_seconds)
-            self._meter.advance(awaited + 1, f"loss {summary.loss:.3f}  {milliseconds:.0f} ms/step")
-
-    def _after_loss(self, error: ActorLostError) -> int:
-        """Count a lost actor and return the step to go back to, or give up."""
-        from cluster.resume import stored_resume_step
-        from transcript.run import RunFolder
-
-        self._restarts += 1
-        if self._restarts > self._job.cluster.restarts:
-            msg = f"gave up after {self._restarts} lost actors: {error.message}"
-            raise ActorLostError(msg, next_step="see Ray's logs; the log so far is intact")
-        step = stored_resume_step(self._job.run, RunFolder(self._folder), len(self._losses))
-        self._meter.note(
-            f"an actor was lost after step {len(self._losses)}: going back to step {step}"
-        )
-        return step
-
-
-def _take_up(job: Job, folder: Path, key: Path) -> Progress:
+def _take_up(job: Job, folder: Path, key: Path, *, scrub: bool) -> Progress:
     from cluster.resume import interrupted
     from transcript.keys import PrivateKey
 
-    return interrupted(job, folder, PrivateKey.load(key))
+    return interrupted(job, folder, PrivateKey.load(key), scrub=scrub)
 
 
 def _prepare(job: Job, folder: Path, key: Path) -> Progress:

@@ -1,4 +1,8 @@
-"""Join the ranks' digests into step leaves, sign tree heads, and commit the finished run."""
+"""Join the ranks' digests into step leaves, sign tree heads, and commit the finished run.
+
+A step that was logged before and now comes with other digests is a fork. Nothing is appended
+after one, until `declare` has said of the logged step that it is wrong.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,16 @@ from numpy.typing import NDArray
 
 from trainer.config import RunConfig
 from trainer.errors import DivergenceError
+from trainer.faults import Redone, declare, declared
 from trainer.model import as_parameters
 from trainer.plan import layouts_of, read_registration
 from trainer.rank import RankStep
 from trainer.trace import derive_graph
+from transcript.errors import ForkError
 from transcript.files import write_atomic
 from transcript.keys import PrivateKey
 from transcript.leaves import arena_root
-from transcript.log import Log, StepLeaf
+from transcript.log import Log, LogReader, StepLeaf
 from transcript.model import utc_now
 from transcript.predicates import Commitment, LogHead, WeightFile
 from transcript.run import RunFolder
@@ -44,6 +50,8 @@ class Committer:
         signed = read_registration(folder)
         self._registration, self._digest = signed.predicate, signed.digest
         self._log = Log(folder.log, self._registration.run_id)
+        self._last_state = self._logged(len(self._log) - 1).state_after if len(self._log) else ""
+        self._fork: tuple[StepLeaf, Sequence[RankStep]] | None = None
 
     def __len__(self) -> int:
         return len(self._log)
@@ -54,13 +62,59 @@ class Committer:
         Every `checkpoint_every` steps, and after the last, the tree head is signed.
 
         Raises:
-            DivergenceError: the ranks disagree on what they must share.
-            transcript.errors.ForkError: the step was logged before with other digests.
+            DivergenceError: the ranks disagree on what they must share, or the step does not
+                begin with the state that the one before ended with.
+            transcript.errors.ForkError: the step, or one before it, was logged with other digests.
 
         """
-        first = ranks[0]
         self._check_agreement(ranks)
-        leaf = StepLeaf(
+        leaf = self._leaf(ranks)
+        self._check_history(leaf)
+        try:
+            self._log.append(leaf)
+        except ForkError:
+            self._fork = leaf, ranks
+            raise
+        self._settle(leaf)
+        return leaf
+
+    def declare(self) -> tuple[int, StepLeaf]:
+        """Declare the logged step faulty at which `append` met a fork; go on after that step.
+
+        Returns:
+            How many statements were signed, and the step as it is logged.
+
+        Raises:
+            DivergenceError: there was no fork, or the step was not executed from the logged state.
+            transcript.errors.StorageError: the disk fails.
+
+        """
+        if self._fork is None:
+            raise DivergenceError("there is no step to declare faulty")
+        again, ranks = self._fork
+        logged = self._logged(again.step)
+        if (again.state_before, again.batches) != (logged.state_before, logged.batches):
+            raise DivergenceError(f"step {again.step} was logged for another state or other data")
+        redone = Redone(logged=logged, again=again, found=[rank.differs for rank in ranks])
+        digests = declare(redone, self._folder, self._key)
+        self._fork = None
+        self._settle(logged)
+        return len(digests), logged
+
+    def _settle(self, leaf: StepLeaf) -> None:
+        """Sign the tree head that ends with this step, if it is due.
+
+        The step may have been logged before: by a run that stopped right after it.
+        """
+        size = leaf.step + 1
+        if size == len(self._log):
+            self._last_state = leaf.state_after
+            if self._config.record.signs(size, self._config.train.steps):
+                self._log.checkpoint(self._key)
+
+    def _leaf(self, ranks: Sequence[RankStep]) -> StepLeaf:
+        first = ranks[0]
+        return StepLeaf(
             run_id=self._registration.run_id,
             registration=self._digest,
             step=first.step,
@@ -72,13 +126,19 @@ class Committer:
             arenas=tuple(r.arena for r in ranks),
             metrics=dict(first.metrics),
         )
-        before = len(self._log)
-        self._log.append(leaf)
-        size = len(self._log)
-        due = size % self._config.record.checkpoint_every == 0 or size == self._config.train.steps
-        if size > before and due:
-            self._log.checkpoint(self._key)
-        return leaf
+
+    def _check_history(self, leaf: StepLeaf) -> None:
+        if self._fork is not None:
+            raise ForkError(f"step {self._fork[0].step} was logged with other values before")
+        if leaf.step == len(self._log) and self._last_state not in {"", leaf.state_before}:
+            raise DivergenceError(
+                f"step {leaf.step} begins with state {leaf.state_before[:16]}, the one before "
+                f"ended with {self._last_state[:16]}"
+            )
+
+    def _logged(self, step: int) -> StepLeaf:
+        with LogReader(self._folder.log, self._registration.run_id) as log:
+            return log.leaf(step)
 
     def finish(self) -> Path:
         """Export the weights, sign the commitment and return its path.
@@ -104,6 +164,7 @@ class Committer:
             log=LogHead(root=head.root.hex(), size=head.size),
             final_state_root=final.root,
             weights=(WeightFile(path=path, sha256=hashlib.sha256(weights).hexdigest()),),
+            faults=declared(self._folder, self._key.public),
         )
         write_atomic(self._folder.commitment, sign_statement(commitment, self._key)[0])
         self._log.close()

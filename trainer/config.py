@@ -133,6 +133,10 @@ class RecordConfig(_Section):
             return [*range(0, steps, self.keep_state), steps]
         return [*self.recorded(steps), steps]
 
+    def signs(self, size: int, steps: int) -> bool:
+        """Whether a tree head over `size` steps is due in a run of `steps` steps."""
+        return size == steps or size % self.checkpoint_every == 0
+
 
 class RecheckConfig(_Section):
     """How many blocks of products a rank computes again, by another route, before it commits.
@@ -141,7 +145,7 @@ class RecheckConfig(_Section):
     whether a run was made with it.
     """
 
-    products: Annotated[int, Field(ge=0, le=4096)] = 2
+    products: Annotated[int, Field(ge=0, le=4096)] = 4
 
 
 class RunConfig(_Section):

@@ -38,6 +38,7 @@ def write_dataset(folder: RunFolder, tokens: Tokens, threads: int) -> TokenStore
     layouts = _layouts(len(tokens))
     store = RunStore.create(folder.dataset, layouts, recorded=[], states=[])
     store.write_constants(tokens)
+    store.sync()
     return TokenStore(tokens=tokens, root=arena_root(tokens, layouts.constants, threads).hex())
 
 

@@ -69,6 +69,7 @@ def prepare_run(
     store = open_for_writing(config, folder, layouts)
     store.write_constants(constants)
     store.write_state(0, state)
+    store.sync()
     write_atomic(folder.graph, canonical.dumps(graph.document()))
     registration = _registration(
         config,

@@ -11,8 +11,8 @@ the step's leaf.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,16 @@ from trainer.data import batch_at
 from trainer.dataset import read_dataset
 from trainer.engine import Executed, Snapshot, open_engine
 from trainer.errors import SilentFaultError
+from trainer.faults import first_difference
 from trainer.graph import StepGraph
 from trainer.ops import threads as op_threads
 from trainer.plan import kept_states, layouts_of, open_for_writing, read_registration
 from trainer.recheck import Recheck, WrongElement
 from trainer.recorder import Recorder
 from trainer.trace import derive_graph
+from transcript.errors import MalformedError, MissingError
 from transcript.leaves import arena_root
+from transcript.log import StepLeaf
 from transcript.run import RunFolder
 from transcript.store import RunStore
 
@@ -43,6 +46,7 @@ class RankStep:
 
     Times and `fault` are not committed: `record_seconds` is packing, hashing and writing,
     `recheck_seconds` the re-check, `fault` what it found and a second execution put right.
+    `differs` says where a step that was logged before differs from what it gives now.
     """
 
     rank: int
@@ -57,6 +61,7 @@ class RankStep:
     record_seconds: float
     recheck_seconds: float = 0.0
     fault: str = ""
+    differs: Mapping[str, str] = field(default_factory=dict)
 
     def metric(self, name: str) -> float:
         """Return one metric as a number, for people to look at."""
@@ -102,7 +107,15 @@ class RankTrainer:
         self._dataset = read_dataset(folder, registration.dataset.tokens, self._workers)
         self._recorded = frozenset(config.record.recorded(config.train.steps))
         self._kept = frozenset(kept_states(config))
+        self._logged: Mapping[int, StepLeaf] = {}
         self.restore(0)
+
+    def expect(self, logged: Iterable[StepLeaf]) -> None:
+        """Say what the log holds: of these steps nothing is written that has another root.
+
+        What is stored may be all that shows how a logged step came to be.
+        """
+        self._logged = {leaf.step: leaf for leaf in logged}
 
     def restore(self, step: int) -> None:
         """Go back to the kept state before `step`.
@@ -137,7 +150,8 @@ class RankTrainer:
         started = time.perf_counter()
         self.step, self._state_root = step + 1, executed.state
         batch_bytes = self._batch_layout.pack(batch)
-        self._write(step)
+        differs = self._differs(step, executed)
+        self._write(step, executed)
         return RankStep(
             rank=self.rank,
             step=step,
@@ -151,6 +165,7 @@ class RankTrainer:
             record_seconds=executed.record_seconds + time.perf_counter() - started,
             recheck_seconds=checked - checking,
             fault=_event(step, self.rank, wrong) if wrong else "",
+            differs=differs,
         )
 
     def _first_wrong(self, step: int, snapshot: Snapshot) -> WrongElement | None:
@@ -174,12 +189,34 @@ class RankTrainer:
             raise _silent_fault(step, self.rank, still, "also when it was executed again")
         return executed
 
-    def _write(self, step: int) -> None:
-        if step in self._recorded:
+    def _differs(self, step: int, executed: Executed) -> dict[str, str]:
+        """Say where the stored arena of a logged step differs from the one just computed."""
+        logged = self._logged.get(step)
+        if logged is None or logged.arenas[self.rank] == executed.arena:
+            return {}
+        store = RunStore.open(self._folder.store, self._layouts)
+        try:
+            kept = store.read_arena(self.rank, step)
+        except (MissingError, MalformedError):
+            return {}
+        if arena_root(kept, self._layouts.arena, self._workers).hex() != logged.arenas[self.rank]:
+            return {}
+        return first_difference(self.graph, kept, self._engine.arena().cpu().numpy())
+
+    def _write(self, step: int, executed: Executed) -> None:
+        logged = self._logged.get(step)
+        if step in self._recorded and (
+            logged is None or logged.arenas[self.rank] == executed.arena
+        ):
             self._recorder.write_arena(step)
-        if self.rank == 0 and self.step in self._kept:
+        if (
+            self.rank == 0
+            and self.step in self._kept
+            and (logged is None or logged.state_after == executed.state)
+        ):
             self._recorder.write_state(self.step, self._engine.packed_state())
-        if self.step == self.config.train.steps:
+        # The committer signs a tree head over these steps next: no power cut may unsay it.
+        if self.config.record.signs(self.step, self.config.train.steps):
             self._recorder.flush()
 
 

@@ -31,7 +31,7 @@ from transcript.tiles import leaf_order
 
 GEMM: Final = "bitwitness::gemm"
 # Rows and columns of a block: the scalar path is the most independent and the slowest.
-EDGE: Final = 16
+EDGE: Final = 8
 _DOMAIN: Final = "bitwitness/recheck/v1"
 
 

@@ -1,8 +1,8 @@
 """The recorder of a rank: packs a step's values into its arena, hashes it, has it written.
 
 Writing overlaps with the next step: one background thread writes in order, so that a state
-is in the store only after the arenas of all steps before it, and a restart from the latest
-kept state re-executes every step whose arena might be missing.
+is in the store only after the arenas of all steps before it. A power cut can still lose what was
+written last, in any order: `flush` is called before a tree head covers it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class Recorder:
         self._submit(lambda: self._store.write_state(step, packed))
 
     def flush(self) -> None:
-        """Wait until everything is written; errors as `write_arena`."""
+        """Wait until all is written and would survive a power cut; errors as `write_arena`."""
+        self._submit(self._store.sync)
         self._await(0)
 
     def _submit(self, write: Callable[[], None]) -> None:

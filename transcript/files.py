@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -113,13 +114,49 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
         raise StorageError(f"cannot be written: {error.strerror}", file=str(path)) from None
 
 
-def sync_folder(path: Path) -> None:
-    """Make a folder's entries survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def start_writeback(path: Path) -> None:
+    """Let the disk begin with a file that was just written: a later `sync_files` waits less.
+
+    Linux starts writing dirty pages when it is told that they will not be needed; elsewhere this
+    does nothing.
+    """
+    with contextlib.suppress(OSError), _opened(path, os.O_RDONLY) as descriptor:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def sync_files(root: Path, files: Iterable[Path]) -> None:
+    """Force files to the disk, and every folder from theirs up to `root`.
+
+    Raises:
+        StorageError: the file system refuses, or a file is gone.
+
+    """
+    folders: set[Path] = set()
     try:
-        os.fsync(descriptor)
+        for path in files:
+            with _opened(path, os.O_RDONLY) as descriptor:
+                os.fsync(descriptor)
+            folders |= {folder for folder in path.parents if folder.is_relative_to(root)}
+        # the deepest first: a folder's own entry is its parent's matter
+        for folder in sorted(folders, key=lambda folder: len(folder.parts), reverse=True):
+            sync_folder(folder)
+    except OSError as error:
+        raise StorageError(f"cannot be forced to disk: {error.strerror}", file=str(root)) from None
+
+
+@contextlib.contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    """Make a folder's entries survive a power cut."""
+    with _opened(path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+        os.fsync(descriptor)
 
 
 def _open_error(error: OSError, file: str) -> MalformedError | StorageError:

@@ -36,6 +36,7 @@ from transcript.errors import (
     TranscriptError,
     VersionError,
 )
+from transcript.files import start_writeback, sync_files
 from transcript.guard import GuardedStore, read_document
 from transcript.layout import Bytes, Layout, byte_view, unpack_entry
 from transcript.model import MAX_WORLD
@@ -79,7 +80,8 @@ class RunStore:
             name: zarr.Array.from_dict(StorePath(guarded, name), geometry.document())
             for name, geometry in self._geometries.items()
         }
-        self._backend = backend
+        self._backend, self._root = backend, root
+        self._unsynced: set[str] = set()
         self._writable = writable
         self._scratch: dict[int, npt.NDArray[np.uint8]] = {}
         self._lock = threading.Lock()
@@ -119,7 +121,10 @@ class RunStore:
             _put_document(backend, root, "operands/", operands)
             for name, geometry in _geometries(layouts, *index).items():
                 _put_document(backend, root, f"{name}/", geometry.document())
-        return cls(backend, root, layouts, index, writable=True)
+        store = cls(backend, root, layouts, index, writable=True)
+        names = ["", "operands/", *(f"{name}/" for name in store._geometries)]
+        store._unsynced |= {f"{name}{_METADATA}" for name in names}
+        return store
 
     @classmethod
     def open(cls, location: Location, layouts: Layouts) -> RunStore:
@@ -161,6 +166,18 @@ class RunStore:
     def write_constants(self, buffer: Bytes) -> None:
         """Write the constants; errors as `write_arena`."""
         self._write("constants", 0, buffer)
+
+    def sync(self) -> None:
+        """Make everything written so far survive a power cut; an object store already does.
+
+        Raises:
+            StorageError: the file system refuses.
+
+        """
+        with self._lock:
+            unsynced, self._unsynced = self._unsynced, set()
+        if self._root is not None:
+            sync_files(self._root, [self._root / key for key in sorted(unsynced)])
 
     def read_arena(self, rank: int, step: int) -> npt.NDArray[np.uint8]:
         """Read a rank's arena of a recorded step, uint8 [arena bytes].
@@ -217,6 +234,9 @@ class RunStore:
                 shard = self._shard(geometry.shard_bytes)
                 geometry.encode_shard(data, shard)
                 obstore.put(self._backend, _key(name, slot), shard)
+                self._unsynced.add(_key(name, slot))
+            if self._root is not None:
+                start_writeback(self._root / _key(name, slot))
 
     def _shard(self, size: int) -> npt.NDArray[np.uint8]:
         # kept for the next write, because fresh memory of this size costs more than filling it;

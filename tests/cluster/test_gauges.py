@@ -28,10 +28,10 @@ def metrics() -> str:
 
 
 def test_gauges_reach_prometheus(local_ray: RaySession) -> None:
-    """Loss, step and seconds of the last step stand at Ray's metrics endpoint, by run."""
-    StepGauges("gauged").show(12, 3.5, 0.25)
+    """Loss, step, seconds and faults of a run stand at Ray's metrics endpoint, by run."""
+    StepGauges("gauged").show(12, 3.5, 0.25, 2)
     expected = {"ray_bitwitness_step": 12.0, "ray_bitwitness_loss": 3.5}
-    expected["ray_bitwitness_step_seconds"] = 0.25
+    expected |= {"ray_bitwitness_step_seconds": 0.25, "ray_bitwitness_faults": 2.0}
     deadline = time.monotonic() + PATIENCE_S
     found: dict[str, float] = {}
     while found != expected and time.monotonic() < deadline:

@@ -20,6 +20,7 @@ from trainer.prepare import prepare_run
 from trainer.rank import RankTrainer
 from transcript.keys import PrivateKey
 from transcript.run import RunFolder
+from transcript.statements import Commitment, open_statement
 
 KEY = PrivateKey.generate()
 STEPS = 6
@@ -54,6 +55,12 @@ def train(root: Path, run: RunConfig, before_step: Callable[[int], None] | None 
 def copy(run: Path, target: Path) -> RunFolder:
     shutil.copytree(run, target)
     return RunFolder(target)
+
+
+def commitment(folder: RunFolder) -> Commitment:
+    """Read what a run committed."""
+    data = folder.commitment.read_bytes()
+    return open_statement(data, Commitment, [KEY.public]).predicate
 
 
 def flip(path: Path, offset: int) -> None:

@@ -218,6 +218,7 @@ class _Session:
     def _append(self, leaf: StepLeaf) -> None:
         self._log.append(leaf)
         if len(self._log) % self._config.record.checkpoint_every == 0:
+            self._recorder.flush()  # no power cut may unsay what the tree head covers
             self._log.checkpoint(self._key)
 
     def _tokens(self) -> NDArray[np.int32]:
