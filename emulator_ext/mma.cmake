@@ -23,7 +23,7 @@ target_link_libraries(bitwitness_mma PUBLIC bitwitness_options)
 set(mma_avx2_options -mavx2 -mfma -mf16c -fno-trapping-math)
 # GCC 12 takes the deliberately undefined operand inside its own AVX-512 header for a bug.
 set(mma_avx512_options -mavx512f -mavx512bw -mavx512vl -mavx512dq ${mma_avx2_options}
-  -Wno-maybe-uninitialized)
+  -Wno-uninitialized -Wno-maybe-uninitialized)
 if(BITWITNESS_SANITIZE)
   # Instrumenting the unrolled kernels at -O3 takes many minutes.
   list(APPEND mma_avx2_options -O1)

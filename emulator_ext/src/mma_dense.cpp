@@ -88,9 +88,9 @@ std::int64_t canonicalise(double* d, std::int64_t count) {
 }  // namespace
 
 std::int64_t matmul_f64(const DoubleMatmulCall& call) {
-    const Kernels* k = kernels(call.path);
-    const std::int64_t width = k != nullptr ? k->panel_width : kPortablePanel;
-    const auto chain = k != nullptr ? k->double_chain : double_chain;
+    const KernelTable* k = kernels(call.path);
+    const std::int64_t width = k != nullptr ? k->dense.panel_width : kPortablePanel;
+    const auto chain = k != nullptr ? k->dense.double_chain : double_chain;
     const std::int64_t depth = call.left.cols;
     const std::int64_t cols = call.right.cols;
     parallel_for(call.threads, round_up(cols, width) / width, [&](std::int64_t panel) {
@@ -127,9 +127,9 @@ std::int64_t dot_f64(const DoubleMatmulCall& call) {
 }
 
 void matmul_integer(const IntegerMatmulCall& call) {
-    const Kernels* k = kernels(call.path);
-    const std::int64_t width = k != nullptr ? k->panel_width : kPortablePanel;
-    const auto chain = k != nullptr ? k->integer_chain : integer_chain;
+    const KernelTable* k = kernels(call.path);
+    const std::int64_t width = k != nullptr ? k->dense.panel_width : kPortablePanel;
+    const auto chain = k != nullptr ? k->dense.integer_chain : integer_chain;
     const std::int64_t pairs = (call.left.cols + 1) / 2;
     const Operand columns = call.right.transposed();
     const Buffer<std::int32_t> left(call.left.rows * pairs);

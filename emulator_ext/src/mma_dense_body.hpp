@@ -9,15 +9,20 @@
 namespace bitwitness {
 namespace {
 
+inline constexpr int kDenseVectors = 4;
+
+template <class V>
+inline constexpr int kDenseWidth = kWidth<V, kDenseVectors>;
+
 template <class V, int kRows>
 void fma_rows(const float* left, std::int64_t left_stride, const FmaCall& call, float* out) {
-    constexpr int width = kWidth<V>;
-    typename V::Floats acc[kRows][kVectors];
+    constexpr int width = kDenseWidth<V>;
+    typename V::Floats acc[kRows][kDenseVectors];
     for (int r = 0; r < kRows; ++r) {
-        for (int v = 0; v < kVectors; ++v) acc[r][v] = V::load(out + r * width + v * V::lanes);
+        for (int v = 0; v < kDenseVectors; ++v) acc[r][v] = V::load(out + r * width + v * V::lanes);
     }
     for (std::int64_t k = 0; k < call.depth; ++k) {
-        for (int v = 0; v < kVectors; ++v) {
+        for (int v = 0; v < kDenseVectors; ++v) {
             const auto b = V::load(call.right + k * width + v * V::lanes);
             for (int r = 0; r < kRows; ++r) {
                 acc[r][v] = V::fma(V::broadcast(left + r * left_stride + k), b, acc[r][v]);
@@ -25,13 +30,13 @@ void fma_rows(const float* left, std::int64_t left_stride, const FmaCall& call, 
         }
     }
     for (int r = 0; r < kRows; ++r) {
-        for (int v = 0; v < kVectors; ++v) V::store(out + r * width + v * V::lanes, acc[r][v]);
+        for (int v = 0; v < kDenseVectors; ++v) V::store(out + r * width + v * V::lanes, acc[r][v]);
     }
 }
 
 template <class V>
 void fma_chain(const FmaCall& call) {
-    constexpr int width = kWidth<V>;
+    constexpr int width = kDenseWidth<V>;
     std::int64_t row = 0;
     for (; row + 2 <= call.rows; row += 2) {
         fma_rows<V, 2>(call.left + row * call.left_stride, call.left_stride, call,
@@ -45,7 +50,7 @@ void fma_chain(const FmaCall& call) {
 
 template <class V>
 void double_chain(const DoubleCall& call) {
-    constexpr int width = kWidth<V>;
+    constexpr int width = kDenseWidth<V>;
     for (std::int64_t r = 0; r < call.rows; ++r) {
         double* __restrict out = call.accumulators + r * width;
         for (std::int64_t k = 0; k < call.depth; ++k) {
@@ -58,20 +63,20 @@ void double_chain(const DoubleCall& call) {
 
 template <class V>
 void integer_chain(const IntegerCall& call) {
-    constexpr int width = kWidth<V>;
+    constexpr int width = kDenseWidth<V>;
     for (std::int64_t r = 0; r < call.rows; ++r) {
         const std::int32_t* left = call.left + r * call.pairs;
         std::int32_t* out = call.accumulators + r * width;
-        typename V::Ints acc[kVectors];
-        for (int v = 0; v < kVectors; ++v) acc[v] = V::load_ints(out + v * V::lanes);
+        typename V::Ints acc[kDenseVectors];
+        for (int v = 0; v < kDenseVectors; ++v) acc[v] = V::load_ints(out + v * V::lanes);
         for (std::int64_t p = 0; p < call.pairs; ++p) {
             const auto a = V::fill(left[p]);
-            for (int v = 0; v < kVectors; ++v) {
+            for (int v = 0; v < kDenseVectors; ++v) {
                 const auto b = V::load_ints(call.right + p * width + v * V::lanes);
                 acc[v] = V::add(acc[v], V::dot_pairs(a, b));
             }
         }
-        for (int v = 0; v < kVectors; ++v) V::store_ints(out + v * V::lanes, acc[v]);
+        for (int v = 0; v < kDenseVectors; ++v) V::store_ints(out + v * V::lanes, acc[v]);
     }
 }
 

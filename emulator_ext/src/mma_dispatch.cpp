@@ -2,7 +2,7 @@
 
 namespace bitwitness {
 
-const Kernels* kernels(Path path) {
+const KernelTable* kernels(Path path) {
     if (path == Path::avx512) return avx512_kernels();
     return path == Path::avx2 ? avx2_kernels() : nullptr;
 }

@@ -5,6 +5,9 @@
 namespace bitwitness {
 namespace {
 
+// Least exponent of a product of operands with 8 exponent bits: a lower floor has no effect.
+constexpr int kLeastProduct = -252;
+
 // Wide chains stay below 2^127: products below 2^(kWideTop + 2) together with c.
 constexpr int kWideTop = 120;
 
@@ -24,10 +27,12 @@ bool ScaledDomain::eligible(std::int64_t i) const {
     const auto& panel = right_.ranges[static_cast<std::size_t>(panel_)];
     const int span = row.span() + right_.spans[static_cast<std::size_t>(panel_)];
     const int bits = plan_.call.arithmetic.fraction_bits;
-    // Below: accumulators are multiples of 2^(low + low - F), which must be a normal number.
+    // Below: accumulators are multiples of 2^(low + low - F), which must be a normal number and,
+    // unless the kernel knows the floor of emax, not lie under it.
+    const int least = plan_.half ? -126 : std::max(-126, plan_.call.arithmetic.zero_exponent);
     return row.normal && panel.normal && span + bits + plan_.growth <= kScaledBudget &&
-           row.low + panel.low - bits >= -126 && row.high + panel.high + plan_.growth <= 127 &&
-           c_eligible(i);
+           row.low + panel.low - bits >= least && row.high + panel.high + plan_.growth <= 127 &&
+           (!plan_.half || half_accumulator(i).zero_field - plan_.pre <= 127) && c_eligible(i);
 }
 
 bool ScaledDomain::c_eligible(std::int64_t i) const {
@@ -41,6 +46,7 @@ bool ScaledDomain::c_eligible(std::int64_t i) const {
         }
         if ((c & 0x7fffffffU) == 0U) continue;
         const int field = static_cast<int>((c & 0x7fffffffU) >> 23);
+        if (field - 127 < plan_.call.arithmetic.zero_exponent) return false;
         const int exponent = field - 127 + scale_of(i, j) - plan_.pre;
         if (field == 0 || field == 255 || exponent > plan_.growth - 2 ||
             exponent < plan_.growth - kScaledBudget) {
@@ -53,7 +59,8 @@ bool ScaledDomain::c_eligible(std::int64_t i) const {
 HalfAccumulator ScaledDomain::half_accumulator(std::int64_t i) const {
     if (!plan_.half) return {};
     const int scale = scale_of(i, 0);
-    return {plan_.call.arithmetic.zero_exponent + 127 + scale,
+    const int floor = plan_.call.arithmetic.zero_exponent + 127 + scale;
+    return {std::max(floor, plan_.call.arithmetic.fraction_bits + 1),
             layout_of(Format::f16).emin() + 127 + scale, scale};
 }
 
@@ -67,7 +74,7 @@ bool ScaledDomain::run(const TileSpan& tile, std::int64_t k0, std::int64_t k1) c
         usable = plan_.kernels->chain(
             {left_.plane.at(tile.first, k), kDepthBlock, right_.plane.values_at(panel_, k),
              right_.plane.exponents_at(panel_, k), tile.accumulators, tile.last - tile.first,
-             count / t.group, t.group, t.fraction_bits, t.rounding, half});
+             count / t.group, t.group, t.fraction_bits, plan_.pre, t.rounding, half});
     }
     return usable;
 }
@@ -75,7 +82,9 @@ bool ScaledDomain::run(const TileSpan& tile, std::int64_t k0, std::int64_t k1) c
 bool WideDomain::eligible(std::int64_t i) const {
     const auto& row = left_.ranges[static_cast<std::size_t>(i)];
     const auto& panel = right_.ranges[static_cast<std::size_t>(panel_)];
-    // A zero's exponent, added to one of at most kWideTop, must stay below e_zero.
+    // A zero's exponent, added to another, must not pass the floor.
+    const int floor = std::max(plan_.call.arithmetic.zero_exponent, kLeastProduct);
+    if (std::max(row.high, panel.high) + kWideZero / 128 > floor) return false;
     if (!row.finite || !panel.finite || row.high > kWideTop || panel.high > kWideTop ||
         row.high + panel.high + plan_.growth > kWideTop) {
         return false;
@@ -97,7 +106,7 @@ bool WideDomain::run(const TileSpan& tile, std::int64_t k0, std::int64_t k1) con
         plan_.kernels->wide_chain(
             {wide_.left.at(tile.first, k), kDepthBlock, wide_.right.values_at(panel_, k),
              wide_.right.exponents_at(panel_, k), tile.accumulators, tile.last - tile.first,
-             count / t.group, t.group, t.fraction_bits, t.zero_exponent});
+             count / t.group, t.group, t.fraction_bits, std::max(t.zero_exponent, kLeastProduct)});
     }
     return true;
 }

@@ -90,7 +90,7 @@ float fma_element(const Pair& pair, std::int64_t i, std::int64_t j) {
 }
 
 // One panel of columns: B's panel is packed once, A's rows in blocks.
-void fma_panel(const Pair& pair, const Kernels& kernels, std::int64_t panel) {
+void fma_panel(const Pair& pair, const DenseKernels& kernels, std::int64_t panel) {
     const std::int64_t width = kernels.panel_width;
     const std::int64_t depth = pair.left.cols;
     const std::int64_t cols = std::min(width, pair.right.cols - panel * width);
@@ -118,7 +118,8 @@ void fma_panel(const Pair& pair, const Kernels& kernels, std::int64_t panel) {
 }
 
 void fp32_gemm(const Pair& pair, const GemmCall& call, int threads) {
-    if (const Kernels* k = kernels(call.path)) {
+    if (const KernelTable* table = kernels(call.path)) {
+        const DenseKernels* k = &table->dense;
         const std::int64_t panels = round_up(pair.right.cols, k->panel_width) / k->panel_width;
         parallel_for(threads, panels, [&](std::int64_t panel) { fma_panel(pair, *k, panel); });
         return;

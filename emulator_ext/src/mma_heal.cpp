@@ -83,7 +83,7 @@ void reference_gemm(const MatrixView<const float>& left, const MatrixView<const 
 
 void heal_gemm(const MatrixView<const float>& left, const MatrixView<const float>& right, float* d,
                const Arithmetic& arithmetic, const HealExecution& how) {
-    if (const Kernels* k = kernels(how.path)) {
+    if (const KernelTable* k = kernels(how.path)) {
         heal::fast_gemm(left, right, d, arithmetic, *k, how);
     } else {
         reference_gemm(left, right, d, arithmetic, how.threads);

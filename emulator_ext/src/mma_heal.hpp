@@ -64,7 +64,7 @@ inline float combine(float main, float correction, int exponent) {
 }
 
 void fast_gemm(const MatrixView<const float>& left, const MatrixView<const float>& right, float* d,
-               const Arithmetic& arithmetic, const Kernels& kernels, const HealExecution& how);
+               const Arithmetic& arithmetic, const KernelTable& table, const HealExecution& how);
 
 }  // namespace heal
 }  // namespace bitwitness

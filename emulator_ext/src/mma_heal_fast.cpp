@@ -55,8 +55,8 @@ struct Left {
 };
 
 struct Right {
-    RightPlane<std::uint8_t> high;
-    RightPlane<std::uint8_t> low;
+    BytePlane high;
+    BytePlane low;
     std::vector<int> exponents;  // one per column, padding included
 
     Right(int width, std::int64_t panels, std::int64_t depth)
@@ -158,7 +158,7 @@ class Product {
     }
 
   private:
-    void chain(const LeftPlane& left, const RightPlane<std::uint8_t>& right, std::int64_t panel,
+    void chain(const LeftPlane& left, const BytePlane& right, std::int64_t panel,
                std::int64_t first, std::int64_t rows, std::int64_t k, float* out) const {
         const Arithmetic& t = arithmetic_;
         kernels_.chain({left.at(first, k),
@@ -170,6 +170,7 @@ class Product {
                         kBlock / t.group,
                         t.group,
                         t.fraction_bits,
+                        pre_,
                         Rounding::rz_f32,
                         {}});
     }
@@ -246,16 +247,15 @@ void in_pieces(const Operand& left, const Operand& right, const Output& out,
 }  // namespace
 
 void fast_gemm(const MatrixView<const float>& left, const MatrixView<const float>& right, float* d,
-               const Arithmetic& arithmetic, const Kernels& kernels, const HealExecution& how) {
-    // Columns are padded to whole panels: a narrow product is cheaper on its side.
-    const std::int64_t width = kernels.panel_width;
+               const Arithmetic& arithmetic, const KernelTable& table, const HealExecution& how) {
     const Operand a = operand_of(left);
     const Operand b = operand_of(right);
-    if (right.cols * round_up(left.rows, width) < left.rows * round_up(right.cols, width)) {
-        in_pieces(b.transposed(), a.transposed(), {d, 1, right.cols, true}, arithmetic, kernels,
-                  how);
+    const Panels panels = cheapest_panels(table, left.rows, right.cols);
+    if (panels.on_its_side) {
+        in_pieces(b.transposed(), a.transposed(), {d, 1, right.cols, true}, arithmetic,
+                  *panels.kernels, how);
     } else {
-        in_pieces(a, b, {d, right.cols, 1, false}, arithmetic, kernels, how);
+        in_pieces(a, b, {d, right.cols, 1, false}, arithmetic, *panels.kernels, how);
     }
 }
 

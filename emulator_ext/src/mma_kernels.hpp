@@ -14,17 +14,21 @@ namespace bitwitness {
 // The scaled domain of the fast kernel. A row of the left operand is multiplied by
 // 2^(pre - high_row), a column of the right one by 2^(-high_column), so that products have
 // exponents in [-span, 0] and accumulators carry a factor 2^(pre - high_row - high_column).
-// Bytes hold exponents: left E - high + 127 + pre (0 for a zero), right high - E (255 for a
-// zero); their unsigned saturating difference is the biased exponent field of the scaled
-// product, or 0 when the product is zero.
+// Bytes hold exponents: left E - high + 127 (0 for a zero), right E - high (-127 for a zero).
+// Their sum is a signed byte without wrapping: the biased exponent field of the scaled product
+// less `pre`, in [127 - span, 127], or at most 0 where the product is zero.
 //
 // With pre = F - G - 1, where 2^G bounds every accumulator, the field of emax lies in
 // [F + 1, F + 126] as long as span + F + G <= 125. The shift 2^(F - emax) then is an
 // addition of F + 127 - field, in [1, 126], to the exponent field of a scaled product, and
 // a zero product (all bits 0) turns into at most 2^-1, which truncates to 0.
+//
+// A word of exponents belongs to one lane: a byte for each vector of a panel (`vectors`), for
+// 4 / vectors consecutive products. On the left, the first of these products' entries has the
+// word: each one's byte, once for every vector.
 struct LeftEntry {
     float value;
-    std::uint32_t exponents;  // the byte, four times
+    std::uint32_t exponents;
 };
 
 inline constexpr int kScaledBudget = 125;
@@ -43,13 +47,14 @@ struct HalfAccumulator {
 struct ChainCall {
     const LeftEntry* left;  // [rows][left_stride]
     std::int64_t left_stride;
-    const float* right_values;            // [groups * group][panel_width]
-    const std::uint8_t* right_exponents;  // the same shape
-    float* accumulators;                  // [rows][panel_width], scaled
+    const float* right_values;             // [groups * group][panel_width]
+    const std::uint32_t* right_exponents;  // four bytes each, in the order above
+    float* accumulators;                   // [rows][panel_width], scaled
     std::int64_t rows;
     std::int64_t groups;
     int group;          // L: 4, 8, 16 or 32
     int fraction_bits;  // F
+    int pre;
     Rounding rounding;
     HalfAccumulator half;  // for rne_f16
 };
@@ -118,9 +123,9 @@ struct SplitLeft {
 };
 struct SplitRight {
     float* high_values;
-    std::uint8_t* high_exponents;
+    std::uint32_t* high_exponents;
     float* low_values;
-    std::uint8_t* low_exponents;
+    std::uint32_t* low_exponents;
 };
 
 // `raw` holds register bits: a line of one row, or `depth` lines of panel_width columns.
@@ -130,9 +135,6 @@ struct Kernels {
     // infinite or a sum left 32 bits on its way to one; the results are not to be used.
     bool (*chain)(const ChainCall&);
     void (*wide_chain)(const WideCall&);  // needs the same rounding mode
-    void (*fma_chain)(const FmaCall&);
-    void (*double_chain)(const DoubleCall&);
-    void (*integer_chain)(const IntegerCall&);
 
     void (*scan_line)(const std::uint32_t* raw, std::int64_t count, Format format,
                       MagnitudeRange& range);
@@ -142,7 +144,7 @@ struct Kernels {
     void (*decode_left)(const std::uint32_t* raw, std::int64_t count, Format format, int high,
                         int pre, LeftEntry* out);
     void (*decode_right)(const std::uint32_t* raw, std::int64_t depth, Format format,
-                         const std::int32_t* high, float* values, std::uint8_t* exponents);
+                         const std::int32_t* high, float* values, std::uint32_t* exponents);
     void (*decode_wide_left)(const std::uint32_t* raw, std::int64_t count, Format format,
                              LeftEntry* out);
     void (*decode_wide_right)(const std::uint32_t* raw, std::int64_t depth, Format format,
@@ -155,10 +157,25 @@ struct Kernels {
                         const float* second, SplitRight out);
 };
 
-// Null for Path::scalar, and for a path this library was built without.
-const Kernels* kernels(Path path);
+// Products that are no chains of steps.
+struct DenseKernels {
+    int panel_width;
+    void (*fma_chain)(const FmaCall&);
+    void (*double_chain)(const DoubleCall&);
+    void (*integer_chain)(const IntegerCall&);
+};
 
-const Kernels* avx2_kernels();
-const Kernels* avx512_kernels();
+// What one instruction set offers. `narrow` has half of the columns in a panel.
+struct KernelTable {
+    Kernels wide;
+    Kernels narrow;
+    DenseKernels dense;
+};
+
+// Null for Path::scalar, and for a path this library was built without.
+const KernelTable* kernels(Path path);
+
+const KernelTable* avx2_kernels();
+const KernelTable* avx512_kernels();
 
 }  // namespace bitwitness

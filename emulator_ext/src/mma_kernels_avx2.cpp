@@ -35,6 +35,10 @@ struct Avx2 {
     static Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
     static Ints subtract(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
     static Ints max(Ints a, Ints b) { return _mm256_max_epi32(a, b); }
+    static Ints max_unsigned(Ints a, Ints b) { return _mm256_max_epu32(a, b); }
+    // Has x computed here. Else GCC puts additions off and keeps the terms in memory.
+    static void settle(Ints& x) { asm volatile("" : "+x"(x)); }
+    static Ints absolute(Ints x) { return _mm256_abs_epi32(x); }
     static Ints bit_and(Ints a, Ints b) { return _mm256_and_si256(a, b); }
     static Ints bit_or(Ints a, Ints b) { return _mm256_or_si256(a, b); }
     static Ints bit_xor(Ints a, Ints b) { return _mm256_xor_si256(a, b); }
@@ -51,9 +55,12 @@ struct Avx2 {
         return _mm256_slli_epi32(x, kBits);
     }
     static bool any_negative(Ints x) { return _mm256_movemask_ps(_mm256_castsi256_ps(x)) != 0; }
-    // `lanes` bytes to as many 32-bit integers.
-    static Ints widen(const std::uint8_t* p) {
-        return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    // One byte of each lane, 0 the lowest, at the place of an f32's exponent field. Bits outside of
+    // the field are left over.
+    static Ints byte_to_exponent(Ints x, int byte) {
+        if (byte == 0) return _mm256_slli_epi32(x, 23);
+        if (byte == 1) return _mm256_slli_epi32(x, 15);
+        return byte == 2 ? _mm256_slli_epi32(x, 7) : _mm256_srli_epi32(x, 1);
     }
 
     template <int kBits>
@@ -81,20 +88,17 @@ struct Avx2 {
     static Bytes broadcast_bytes(std::uint32_t four) {
         return _mm256_set1_epi32(static_cast<int>(four));
     }
-    static Bytes load_bytes(const std::uint8_t* p) {
+    static Bytes load_bytes(const std::uint32_t* p) {
         return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
     }
-    static void store_bytes(std::uint8_t* p, Bytes x) {
-        _mm256_store_si256(reinterpret_cast<__m256i*>(p), x);
-    }
-    static Bytes subtract_saturating(Bytes a, Bytes b) { return _mm256_subs_epu8(a, b); }
-    static Bytes max_bytes(Bytes a, Bytes b) { return _mm256_max_epu8(a, b); }
+    static Bytes add_bytes(Bytes a, Bytes b) { return _mm256_add_epi8(a, b); }  // modulo 2^8
+    static Bytes max_bytes(Bytes a, Bytes b) { return _mm256_max_epi8(a, b); }  // signed
 };
 
 }  // namespace
 
-const Kernels* avx2_kernels() {
-    static constexpr Kernels table = make_kernels<Avx2>();
+const KernelTable* avx2_kernels() {
+    static constexpr KernelTable table = make_table<Avx2>();
     return &table;
 }
 

@@ -216,7 +216,6 @@ Plan plan_of(const MatmulCall& call) {
               .growth = growth_of(call),
               .pre = 0};
     plan.pre = call.arithmetic.fraction_bits - plan.growth - 1;
-    if (has_kernel(call)) plan.kernels = kernels(call.path);
     return plan;
 }
 
@@ -224,17 +223,15 @@ RegionCounts matmul(const MatmulCall& requested) {
     MatmulCall call = requested;
     call.threads = useful_threads(call.threads, call.left.rows, call.right.cols, call.left.cols);
     Plan plan = plan_of(call);
-    if (plan.kernels == nullptr) return reference_matmul(plan);
-    // Columns are padded to whole panels: a narrow product is cheaper on its side. Its bits are
-    // the same, because products commute and chains keep their order along K.
-    const std::int64_t width = plan.kernels->panel_width;
-    const std::int64_t rows = call.left.rows;
-    const std::int64_t cols = call.right.cols;
-    if (cols * round_up(rows, width) < rows * round_up(cols, width)) {
+    const KernelTable* table = has_kernel(call) ? kernels(call.path) : nullptr;
+    if (table == nullptr) return reference_matmul(plan);
+    const Panels panels = cheapest_panels(*table, call.left.rows, call.right.cols);
+    plan.kernels = panels.kernels;
+    if (panels.on_its_side) {
         call.left = requested.right.transposed();
         call.right = requested.left.transposed();
         plan.row_stride = 1;
-        plan.col_stride = cols;
+        plan.col_stride = requested.right.cols;
     }
     return vector_matmul(plan);
 }

@@ -32,6 +32,14 @@ struct Avx512 {
     static Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
     static Ints subtract(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
     static Ints max(Ints a, Ints b) { return _mm512_max_epi32(a, b); }
+    static Ints max_unsigned(Ints a, Ints b) { return _mm512_max_epu32(a, b); }
+    // Has x computed here. Else GCC puts additions off and keeps the terms in memory.
+#ifdef BITWITNESS_EMULATED_AVX512
+    static void settle(Ints&) {}
+#else
+    static void settle(Ints& x) { asm volatile("" : "+v"(x)); }
+#endif
+    static Ints absolute(Ints x) { return _mm512_abs_epi32(x); }
     static Ints bit_and(Ints a, Ints b) { return _mm512_and_si512(a, b); }
     static Ints bit_or(Ints a, Ints b) { return _mm512_or_si512(a, b); }
     static Ints bit_xor(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
@@ -52,9 +60,12 @@ struct Avx512 {
     static bool any_negative(Ints x) {
         return _mm512_cmplt_epi32_mask(x, _mm512_setzero_si512()) != 0;
     }
-    // `lanes` bytes to as many 32-bit integers.
-    static Ints widen(const std::uint8_t* p) {
-        return _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
+    // One byte of each lane, 0 the lowest, at the place of an f32's exponent field. Bits outside of
+    // the field are left over.
+    static Ints byte_to_exponent(Ints x, int byte) {
+        if (byte == 0) return _mm512_slli_epi32(x, 23);
+        if (byte == 1) return _mm512_slli_epi32(x, 15);
+        return byte == 2 ? _mm512_slli_epi32(x, 7) : _mm512_srli_epi32(x, 1);
     }
 
     template <int kBits>
@@ -80,10 +91,9 @@ struct Avx512 {
     static Bytes broadcast_bytes(std::uint32_t four) {
         return _mm512_set1_epi32(static_cast<int>(four));
     }
-    static Bytes load_bytes(const std::uint8_t* p) { return _mm512_load_si512(p); }
-    static void store_bytes(std::uint8_t* p, Bytes x) { _mm512_store_si512(p, x); }
-    static Bytes subtract_saturating(Bytes a, Bytes b) { return _mm512_subs_epu8(a, b); }
-    static Bytes max_bytes(Bytes a, Bytes b) { return _mm512_max_epu8(a, b); }
+    static Bytes load_bytes(const std::uint32_t* p) { return _mm512_load_si512(p); }
+    static Bytes add_bytes(Bytes a, Bytes b) { return _mm512_add_epi8(a, b); }  // modulo 2^8
+    static Bytes max_bytes(Bytes a, Bytes b) { return _mm512_max_epi8(a, b); }  // signed
 };
 
 }  // namespace

@@ -19,6 +19,25 @@ void for_depths(std::int64_t total, Use&& use) {
 
 }  // namespace
 
+Panels cheapest_panels(const KernelTable& table, std::int64_t rows, std::int64_t cols) {
+    Panels best{&table.wide, false};
+    double least = 0.0;
+    for (const Kernels* kernels : {&table.wide, &table.narrow}) {
+        // A narrow panel makes less of each entry of the left operand.
+        const double price = kernels == &table.wide ? 1.0 : 1.1;
+        for (const bool on_its_side : {false, true}) {
+            const std::int64_t across = on_its_side ? rows : cols;
+            const std::int64_t along = on_its_side ? cols : rows;
+            const double cost = price * static_cast<double>(along) *
+                                static_cast<double>(round_up(across, kernels->panel_width));
+            if (least != 0.0 && cost >= least) continue;
+            least = cost;
+            best = {kernels, on_its_side};
+        }
+    }
+    return best;
+}
+
 ExponentRange exponent_range(const MagnitudeRange& magnitudes, Format format) {
     const FormatLayout f = layout_of(format);
     const std::uint32_t top = (1U << f.exponent_bits) - 1U;

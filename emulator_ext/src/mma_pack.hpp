@@ -32,6 +32,16 @@ void for_pieces(std::int64_t total, std::int64_t unit, std::int64_t line_bytes, 
     }
 }
 
+// Which kernels a product of these outer sizes takes, and whether on its side: columns are padded
+// to whole panels. Its bits are the same, because products commute and chains keep their order
+// along K.
+struct Panels {
+    const Kernels* kernels;
+    bool on_its_side;
+};
+
+Panels cheapest_panels(const KernelTable& table, std::int64_t rows, std::int64_t cols);
+
 // Exponents of the nonzero elements of one row or column. `normal` is false where the scaled
 // domain cannot represent it: if not finite, or for subnormals of 8-bit-exponent formats.
 // Formats with at most 5 exponent bits always report their whole range.
@@ -64,8 +74,8 @@ struct LeftPlane {
     }
 };
 
-// Storage of a right operand, panel by panel.
-template <class Exponent>
+// Storage of a right operand, panel by panel. An Exponent holds those of kColumns columns.
+template <class Exponent, int kColumns>
 struct RightPlane {
     int width;
     std::int64_t depth;
@@ -76,14 +86,17 @@ struct RightPlane {
         : width(panel_width),
           depth(padded_depth),
           values(panels * padded_depth * panel_width),
-          exponents(panels * padded_depth * panel_width) {}
+          exponents(panels * padded_depth * panel_width / kColumns) {}
     float* values_at(std::int64_t panel, std::int64_t k) const {
         return values.get() + (panel * depth + k) * width;
     }
     Exponent* exponents_at(std::int64_t panel, std::int64_t k) const {
-        return exponents.get() + (panel * depth + k) * width;
+        return exponents.get() + (panel * depth + k) * width / kColumns;
     }
 };
+
+using BytePlane = RightPlane<std::uint32_t, 4>;  // see LeftEntry
+using WordPlane = RightPlane<std::int16_t, 1>;   // see WideCall
 
 struct LeftPack {
     LeftPlane plane;
@@ -96,7 +109,7 @@ struct LeftPack {
 };
 
 struct RightPack {
-    RightPlane<std::uint8_t> plane;
+    BytePlane plane;
     std::vector<std::int32_t> highs;    // one per column, padding included
     std::vector<ExponentRange> ranges;  // one per panel: lowest and highest over its columns
     std::vector<std::int32_t> spans;    // one per panel: the widest column
@@ -111,7 +124,7 @@ struct RightPack {
 // Both operands for the wide kernel.
 struct WidePack {
     LeftPlane left;
-    RightPlane<std::int16_t> right;
+    WordPlane right;
 
     void pack_left(const Kernels& kernels, const Operand& operand, std::int64_t first);
     void pack_right(const Kernels& kernels, const Operand& operand, std::int64_t panel);

@@ -51,21 +51,28 @@ template <Format kFormat>
     return float_of(value_bits == 0U ? 0U : moved);
 }
 
-[[gnu::always_inline]] inline std::int32_t clamp_byte(std::int32_t x) {
-    const std::int32_t low = x < 0 ? 0 : x;
-    return low > 255 ? 255 : low;
-}
-
-// Fields of rows that turn out ineligible may leave the byte; they are never used.
+// See LeftEntry, for the exponents too. Bytes of rows that turn out ineligible may wrap; they are
+// never used.
 [[gnu::always_inline]] inline LeftEntry left_entry(const Decoded& d, int high, int pre) {
-    const std::int32_t biased = clamp_byte(d.exponent - high + 127 + pre);
-    const auto byte = static_cast<std::uint32_t>(d.value_bits == 0U ? 0 : biased);
+    const auto code = static_cast<std::uint32_t>(d.exponent - high + 127) & 0xffU;
+    const std::uint32_t byte = d.value_bits == 0U ? 0U : code;
     return {scaled(d.value_bits, pre - high), byte * 0x01010101U};
 }
 
-[[gnu::always_inline]] inline std::uint8_t right_byte(const Decoded& d, std::int32_t high) {
-    const std::int32_t below = clamp_byte(high - d.exponent);
-    return static_cast<std::uint8_t>(d.value_bits == 0U ? 255 : below);
+[[gnu::always_inline]] inline std::uint32_t right_byte(const Decoded& d, std::int32_t high) {
+    const std::int32_t code = d.value_bits == 0U ? -127 : d.exponent - high;
+    return static_cast<std::uint32_t>(code) & 0xffU;
+}
+
+// Entries whose every byte is their own exponent: two products share a word.
+template <int kVectors>
+void share_words(LeftEntry* entries, std::int64_t count) {
+    if constexpr (kVectors == 2) {
+        for (std::int64_t k = 0; k < count; k += 2) {
+            entries[k].exponents =
+                (entries[k].exponents & 0xffffU) | (entries[k + 1].exponents & 0xffff0000U);
+        }
+    }
 }
 
 constexpr std::uint32_t magnitude_mask(const FormatLayout& f) {
@@ -113,17 +120,35 @@ void decode_left_as(const std::uint32_t* __restrict raw, std::int64_t count, int
         out[k] = left_entry(decode<kFormat>(raw[k]), high, pre);
 }
 
-template <int kPanel, Format kFormat>
+// Runs element(k, j) over `depth` lines of a panel; it returns a byte of exponents, which go to
+// their places in `words`.
+template <class V, int kVectors, class Element>
+[[gnu::always_inline]] inline void for_panel(std::int64_t depth, std::uint32_t* __restrict words,
+                                             Element&& element) {
+    for (std::int64_t k = 0; k < depth; k += kDepthOfBytes<kVectors>, words += V::lanes) {
+        std::uint32_t lanes[V::lanes] = {};
+#pragma GCC unroll 4
+        for (int place = 0; place < 4; ++place) {
+#pragma GCC unroll 1
+            for (int lane = 0; lane < V::lanes; ++lane) {
+                const int column = place % kVectors * V::lanes + lane;
+                lanes[lane] |= element(k + place / kVectors, column) << (8 * place);
+            }
+        }
+        for (int lane = 0; lane < V::lanes; ++lane) words[lane] = lanes[lane];
+    }
+}
+
+template <class V, int kVectors, Format kFormat>
 void decode_right_as(const std::uint32_t* __restrict raw, std::int64_t depth,
                      const std::int32_t* __restrict high, float* __restrict values,
-                     std::uint8_t* __restrict exponents) {
-    for (std::int64_t k = 0; k < depth; ++k, raw += kPanel, values += kPanel, exponents += kPanel) {
-        for (int j = 0; j < kPanel; ++j) {
-            const Decoded d = decode<kFormat>(raw[j]);
-            values[j] = scaled(d.value_bits, -high[j]);
-            exponents[j] = right_byte(d, high[j]);
-        }
-    }
+                     std::uint32_t* __restrict exponents) {
+    constexpr int panel = kWidth<V, kVectors>;
+    for_panel<V, kVectors>(depth, exponents, [&](std::int64_t k, int j) {
+        const Decoded d = decode<kFormat>(raw[k * panel + j]);
+        values[k * panel + j] = scaled(d.value_bits, -high[j]);
+        return right_byte(d, high[j]);
+    });
 }
 
 // Calls use with the format as a template argument; for tensor-core formats of at most 32 bits.
@@ -143,16 +168,18 @@ void for_format(Format format, Use&& use) {
     }
 }
 
+template <int kVectors>
 void decode_left(const std::uint32_t* raw, std::int64_t count, Format format, int high, int pre,
                  LeftEntry* out) {
     for_format(format, [&]<Format f>() { decode_left_as<f>(raw, count, high, pre, out); });
+    share_words<kVectors>(out, count);
 }
 
-template <int kPanel>
+template <class V, int kVectors>
 void decode_right(const std::uint32_t* raw, std::int64_t depth, Format format,
-                  const std::int32_t* high, float* values, std::uint8_t* exponents) {
+                  const std::int32_t* high, float* values, std::uint32_t* exponents) {
     for_format(format, [&]<Format f>() {
-        decode_right_as<kPanel, f>(raw, depth, high, values, exponents);
+        decode_right_as<V, kVectors, f>(raw, depth, high, values, exponents);
     });
 }
 
@@ -185,10 +212,10 @@ void decode_wide_left_as(const std::uint32_t* raw, std::int64_t count, LeftEntry
     }
 }
 
-template <class V, Format kFormat>
+template <class V, int kVectors, Format kFormat>
 void decode_wide_right_as(const std::uint32_t* raw, std::int64_t depth, float* values,
                           std::int16_t* exponents) {
-    constexpr int panel = kWidth<V>;
+    constexpr int panel = kWidth<V, kVectors>;
     for (std::int64_t k = 0; k < depth; ++k, raw += panel, values += panel, exponents += panel) {
         for (int j = 0; j < panel; ++j) {
             const WideDecoded d = decode_wide<kFormat>(raw[j]);
@@ -204,13 +231,13 @@ void decode_wide_left(const std::uint32_t* raw, std::int64_t count, Format forma
     decode_wide_left_as<Format::tf32>(raw, count, out);
 }
 
-template <class V>
+template <class V, int kVectors>
 void decode_wide_right(const std::uint32_t* raw, std::int64_t depth, Format format, float* values,
                        std::int16_t* exponents) {
     if (format == Format::bf16) {
-        return decode_wide_right_as<V, Format::bf16>(raw, depth, values, exponents);
+        return decode_wide_right_as<V, kVectors, Format::bf16>(raw, depth, values, exponents);
     }
-    decode_wide_right_as<V, Format::tf32>(raw, depth, values, exponents);
+    decode_wide_right_as<V, kVectors, Format::tf32>(raw, depth, values, exponents);
 }
 
 // The f32 value of x rounded to nearest even to f16, for |x| < 65520.
@@ -239,6 +266,7 @@ struct SplitValue {
 
 inline constexpr int kHalfHigh = layout_of(Format::f16).emax();
 
+template <int kVectors>
 void split_left(const std::uint32_t* __restrict raw, std::int64_t count, float first, float second,
                 int pre, SplitLeft out) {
     LeftEntry* __restrict high = out.high;
@@ -248,24 +276,34 @@ void split_left(const std::uint32_t* __restrict raw, std::int64_t count, float f
         high[k] = left_entry(s.high, kHalfHigh, pre);
         low[k] = left_entry(s.low, kHalfHigh, pre);
     }
+    share_words<kVectors>(high, count);
+    share_words<kVectors>(low, count);
 }
 
-template <int kPanel>
+template <class V, int kVectors>
 void split_right(const std::uint32_t* __restrict raw, std::int64_t depth,
                  const float* __restrict first, const float* __restrict second, SplitRight out) {
+    constexpr int panel = kWidth<V, kVectors>;
     float* __restrict high_values = out.high_values;
     float* __restrict low_values = out.low_values;
-    std::uint8_t* __restrict high_exponents = out.high_exponents;
-    std::uint8_t* __restrict low_exponents = out.low_exponents;
-    for (std::int64_t k = 0; k < depth; ++k) {
-        for (int j = 0; j < kPanel; ++j) {
-            const std::int64_t at = k * kPanel + j;
-            const SplitValue s = split(raw[at], first[j], second[j]);
-            high_values[at] = scaled(s.high.value_bits, -kHalfHigh);
-            low_values[at] = scaled(s.low.value_bits, -kHalfHigh);
-            high_exponents[at] = right_byte(s.high, kHalfHigh);
-            low_exponents[at] = right_byte(s.low, kHalfHigh);
+    std::uint32_t* __restrict high_words = out.high_exponents;
+    std::uint32_t* __restrict low_words = out.low_exponents;
+    for (std::int64_t k = 0; k < depth; k += kDepthOfBytes<kVectors>) {
+        std::uint32_t high_lanes[V::lanes] = {}, low_lanes[V::lanes] = {};
+#pragma GCC unroll 4
+        for (int place = 0; place < 4; ++place) {
+            for (int lane = 0; lane < V::lanes; ++lane) {
+                const int j = place % kVectors * V::lanes + lane;
+                const std::int64_t at = (k + place / kVectors) * panel + j;
+                const SplitValue s = split(raw[at], first[j], second[j]);
+                high_values[at] = scaled(s.high.value_bits, -kHalfHigh);
+                low_values[at] = scaled(s.low.value_bits, -kHalfHigh);
+                high_lanes[lane] |= right_byte(s.high, kHalfHigh) << (8 * place);
+                low_lanes[lane] |= right_byte(s.low, kHalfHigh) << (8 * place);
+            }
         }
+        for (int lane = 0; lane < V::lanes; ++lane) *high_words++ = high_lanes[lane];
+        for (int lane = 0; lane < V::lanes; ++lane) *low_words++ = low_lanes[lane];
     }
 }
 

@@ -18,13 +18,13 @@ constexpr int word_position(int column) {
 }
 
 // One step with exponents apart from significands; see WideCall.
-template <class V, int L, bool kMayOverflow>
+template <class V, int kVectors, int L, Overflow kOverflow>
 [[gnu::always_inline]] inline void wide_step(const LeftEntry* left, const float* right,
                                              const std::int16_t* exponents, const WideCall& call,
                                              typename V::Floats (&acc)[kVectors]) {
     using Floats = typename V::Floats;
     using Ints = typename V::Ints;
-    constexpr int width = kWidth<V>;
+    constexpr int width = kWidth<V, kVectors>;
     constexpr int pairs = kVectors / 2;
     const auto load_words = [&](int i, int pair) {
         return V::load_words(exponents + i * width + pair * 2 * V::lanes);
@@ -51,7 +51,7 @@ template <class V, int L, bool kMayOverflow>
     Ints emax_words[pairs];
     for (int p = 0; p < pairs; ++p) emax_words[p] = V::pack_high(emax[2 * p], emax[2 * p + 1]);
 
-    Totals<V, 1, kMayOverflow> totals;
+    Totals<V, kVectors, 1, kOverflow> totals;
     for (auto& s : totals.partial[0]) s = V::fill(0);
     // A product below 4 that lies 64 binades under emax truncates to 0 wherever it lies.
     const Ints lowest = V::fill_words(-64 * 128);
@@ -83,37 +83,38 @@ template <class V, int L, bool kMayOverflow>
         const Floats halfway = V::multiply(acc[v], V::as_floats(V::add(one, first[v])));
         totals.c[v] = V::truncate(V::multiply(halfway, V::as_floats(V::add(one, second[v]))));
     }
-    totals.add_up();
-    totals.round(acc);
+    Watch<V> watch;
+    totals.add_up(watch);
+    totals.round(acc, watch);
     for (int v = 0; v < kVectors; ++v) {
         const Floats halfway = V::multiply(acc[v], V::as_floats(V::subtract(one, first[v])));
         acc[v] = V::multiply(halfway, V::as_floats(V::subtract(one, second[v])));
     }
 }
 
-template <class V, int L, bool kMayOverflow>
+template <class V, int kVectors, int L, Overflow kOverflow>
 [[gnu::noinline]] void wide_rows(const WideCall& call) {
-    constexpr int width = kWidth<V>;
+    constexpr int width = kWidth<V, kVectors>;
     for (std::int64_t row = 0; row < call.rows; ++row) {
         float* out = call.accumulators + row * width;
         typename V::Floats acc[kVectors];
         for (int v = 0; v < kVectors; ++v) acc[v] = V::load(out + v * V::lanes);
         for (std::int64_t g = 0; g < call.groups; ++g) {
-            wide_step<V, L, kMayOverflow>(call.left + row * call.left_stride + g * L,
-                                          call.right_values + g * L * width,
-                                          call.right_exponents + g * L * width, call, acc);
+            wide_step<V, kVectors, L, kOverflow>(call.left + row * call.left_stride + g * L,
+                                                 call.right_values + g * L * width,
+                                                 call.right_exponents + g * L * width, call, acc);
         }
         for (int v = 0; v < kVectors; ++v) V::store(out + v * V::lanes, acc[v]);
     }
 }
 
-template <class V>
+template <class V, int kVectors>
 void wide_chain(const WideCall& call) {
     const bool may_overflow = call.group == 16 && call.fraction_bits == 25;
-    if (may_overflow) return wide_rows<V, 16, true>(call);
-    if (call.group == 16) return wide_rows<V, 16, false>(call);
-    if (call.group == 8) return wide_rows<V, 8, false>(call);
-    return wide_rows<V, 4, false>(call);
+    if (may_overflow) return wide_rows<V, kVectors, 16, Overflow::repair>(call);
+    if (call.group == 16) return wide_rows<V, kVectors, 16, Overflow::none>(call);
+    if (call.group == 8) return wide_rows<V, kVectors, 8, Overflow::none>(call);
+    return wide_rows<V, kVectors, 4, Overflow::none>(call);
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ inline void store_si512(void* p, Ints x) {
 }
 inline Floats set1_ps(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 inline Ints setzero_si512() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+inline Ints abs_epi32(Ints x) { return {_mm256_abs_epi32(x.low), _mm256_abs_epi32(x.high)}; }
 inline Floats mul_ps(Floats a, Floats b) {
     return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
 }
@@ -59,13 +60,14 @@ inline Floats cvtph_ps(__m256i x) {
     return {_mm256_cvtph_ps(_mm256_castsi256_si128(x)),
             _mm256_cvtph_ps(_mm256_extracti128_si256(x, 1))};
 }
-inline Ints cvtepu8_epi32(__m128i x) {
-    return {_mm256_cvtepu8_epi32(x), _mm256_cvtepu8_epi32(_mm_srli_si128(x, 8))};
-}
 
 template <int kBits>
 Ints slli_epi32(Ints x) {
     return {_mm256_slli_epi32(x.low, kBits), _mm256_slli_epi32(x.high, kBits)};
+}
+template <int kBits>
+Ints srli_epi32(Ints x) {
+    return {_mm256_srli_epi32(x.low, kBits), _mm256_srli_epi32(x.high, kBits)};
 }
 template <int kBits>
 Ints srai_epi32(Ints x) {
@@ -85,6 +87,7 @@ BITWITNESS_UNARY(set1_epi32, int, _mm256_set1_epi32)
 BITWITNESS_BINARY(add_epi32, _mm256_add_epi32)
 BITWITNESS_BINARY(sub_epi32, _mm256_sub_epi32)
 BITWITNESS_BINARY(max_epi32, _mm256_max_epi32)
+BITWITNESS_BINARY(max_epu32, _mm256_max_epu32)
 BITWITNESS_BINARY(and_si512, _mm256_and_si256)
 BITWITNESS_BINARY(or_si512, _mm256_or_si256)
 BITWITNESS_BINARY(xor_si512, _mm256_xor_si256)
@@ -96,8 +99,8 @@ BITWITNESS_BINARY(max_epi16, _mm256_max_epi16)
 BITWITNESS_BINARY(unpacklo_epi16, _mm256_unpacklo_epi16)
 BITWITNESS_BINARY(unpackhi_epi16, _mm256_unpackhi_epi16)
 BITWITNESS_BINARY(packs_epi32, _mm256_packs_epi32)
-BITWITNESS_BINARY(subs_epu8, _mm256_subs_epu8)
-BITWITNESS_BINARY(max_epu8, _mm256_max_epu8)
+BITWITNESS_BINARY(add_epi8, _mm256_add_epi8)
+BITWITNESS_BINARY(max_epi8, _mm256_max_epi8)
 #undef BITWITNESS_UNARY
 #undef BITWITNESS_BINARY
 
@@ -140,9 +143,10 @@ inline Ints movm_epi32(Mask mask) {
 #undef _mm512_cvtps_ph
 #define _mm512_cvtps_ph emulated::cvtps_ph
 #define _mm512_cvtph_ps emulated::cvtph_ps
-#define _mm512_cvtepu8_epi32 emulated::cvtepu8_epi32
 #undef _mm512_slli_epi32
 #define _mm512_slli_epi32(x, bits) emulated::slli_epi32<bits>(x)
+#undef _mm512_srli_epi32
+#define _mm512_srli_epi32(x, bits) emulated::srli_epi32<bits>(x)
 #undef _mm512_srai_epi32
 #define _mm512_srai_epi32(x, bits) emulated::srai_epi32<bits>(x)
 #define _mm512_set1_epi8 emulated::set1_epi8
@@ -151,6 +155,8 @@ inline Ints movm_epi32(Mask mask) {
 #define _mm512_add_epi32 emulated::add_epi32
 #define _mm512_sub_epi32 emulated::sub_epi32
 #define _mm512_max_epi32 emulated::max_epi32
+#define _mm512_max_epu32 emulated::max_epu32
+#define _mm512_abs_epi32 emulated::abs_epi32
 #define _mm512_and_si512 emulated::and_si512
 #define _mm512_or_si512 emulated::or_si512
 #define _mm512_xor_si512 emulated::xor_si512
@@ -162,8 +168,8 @@ inline Ints movm_epi32(Mask mask) {
 #define _mm512_unpacklo_epi16 emulated::unpacklo_epi16
 #define _mm512_unpackhi_epi16 emulated::unpackhi_epi16
 #define _mm512_packs_epi32 emulated::packs_epi32
-#define _mm512_subs_epu8 emulated::subs_epu8
-#define _mm512_max_epu8 emulated::max_epu8
+#define _mm512_add_epi8 emulated::add_epi8
+#define _mm512_max_epi8 emulated::max_epi8
 #define _mm512_cmpeq_epi32_mask emulated::cmpeq_epi32_mask
 #define _mm512_cmpgt_epi32_mask emulated::cmpgt_epi32_mask
 #define _mm512_cmplt_epi32_mask emulated::cmplt_epi32_mask

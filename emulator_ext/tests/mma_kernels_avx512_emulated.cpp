@@ -5,8 +5,8 @@
 
 namespace bitwitness {
 
-const Kernels* avx512_kernels() {
-    static constexpr Kernels table = make_kernels<Avx512>();
+const KernelTable* avx512_kernels() {
+    static constexpr KernelTable table = make_table<Avx512>();
     return &table;
 }
 

@@ -196,18 +196,29 @@ int main() {
         {Format::e4m3, Format::e4m3, {13, 32, -133, Rounding::rz_e8m13}, 128},
         {Format::e4m3, Format::e4m3, {25, 32, -133, f32}, 0},
         {Format::e5m2, Format::e4m3, {25, 32, -21, f16}, 0},
+        // Floors of emax that no known architecture has, as a characterised one may.
+        {Format::f16, Format::f16, {25, 16, 0, f32}, 0},
+        {Format::f16, Format::f16, {24, 8, -40, f32}, 32},
+        {Format::bf16, Format::bf16, {25, 16, -20, f32}, 0},
+        {Format::bf16, Format::bf16, {25, 16, -512, f32}, 0},
+        {Format::e4m3, Format::e4m3, {25, 32, 128, f32}, 0},
+        {Format::f16, Format::f16, {25, 16, 128, f16}, 0},
+        {Format::f16, Format::f16, {25, 16, 3, f16}, 0},
+        {Format::f16, Format::f16, {25, 16, -512, f16}, 0},
     };
     Random random(2);
     for (const Case& which : cases) {
         for (const Bits kind : {Bits::any, Bits::moderate, Bits::large, Bits::wide}) {
             products(which, kind, 3, 130, 200, random);
             products(which, kind, 70, 5, 37, random);
+            products(which, kind, 21, 16, 70, random);
             products(which, kind, 1, 1, 1, random);
         }
     }
     for (const Profile profile : {Profile::fp32, Profile::bf16, Profile::heal}) {
         gemms(profile, 5, 130, 70, random);
         gemms(profile, 33, 3, 32, random);
+        gemms(profile, 16, 16, 100, random);
         gemms(profile, 70, 140, 33, random);
     }
     other_engines(random);
