@@ -26,6 +26,7 @@ from verifier.commitment import OpenedCommitment, open_commitment
 from verifier.conclusion import Conclusion, check_beacon
 from verifier.context import RunContext, open_context
 from verifier.cost import check_budget, step_macs
+from verifier.declared import DeclaredFaults, declared_faults
 from verifier.errors import OptionError
 from verifier.files import CHALLENGE_FILE, PROOF_FILE, REPORT_JSON, RESULT_FILE, VERIFIER_KEY_FILE
 from verifier.prove import make_proof, provable
@@ -155,7 +156,12 @@ class Audit:
         found = check_structure(self.context, self.commitment, self._log, threads)
         found.checks += [self._log_fault] if self._log_fault else []
         found.checks += check_beacon(self.options.beacon, self.commitment.predicate)
+        found.checks += self._faults.checks
         return found
+
+    @cached_property
+    def _faults(self) -> DeclaredFaults:
+        return declared_faults(self.context, self.commitment, self._log)
 
     def structure(self) -> list[Check]:
         """Make the checks over the whole run; see `check_structure`."""
@@ -190,7 +196,8 @@ class Audit:
 
         """
         reports = self._unanswered()
-        for report in mapper(run_task, self.tasks()):
+        for replayed in mapper(run_task, self.tasks()):
+            report = self._faults.excuse(replayed)
             reports.append(report)
             if progress is not None:
                 progress(report)
@@ -272,7 +279,7 @@ class Audit:
     def _proof(self, reports: Iterable[StepReport]) -> bytes | None:
         """Make a fraud proof of the first difference that can be proved, if there is one."""
         for report in reports:
-            for difference in filter(provable, report.differences):
+            for difference in filter(provable, self._faults.unexcused(report)):
                 # a run that lacks a tree head, say, convicts nobody without the run itself
                 with suppress(TranscriptError):
                     return make_proof(
