@@ -41,12 +41,14 @@ soak: install
 	$(BIN)/python -m tests.emulator_ext.mma_soak
 
 # On a machine with a GPU, with the Python that is there: every kernel against the CPU bit for
-# bit, a training run and its roots, then the speeds.
+# bit, a training run and its roots, then the speeds, whether or not a bit differs.
 gpu-check:
 	cmake -S . -B build/gpu -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$$(command -v $(PYTHON))
 	cmake --build build/gpu --parallel
-	PYTHONPATH=build/gpu/emulator_ext:. $(PYTHON) -m trainer.kernels.gpu_check
-	PYTHONPATH=build/gpu/emulator_ext:. $(PYTHON) -m benchmarks.gpu
+	export PYTHONPATH=build/gpu/emulator_ext:.$${PYTHONPATH:+:$$PYTHONPATH}; status=0; \
+	$(PYTHON) -m trainer.kernels.gpu_check || status=$$?; \
+	$(PYTHON) -m benchmarks.gpu || status=$$?; \
+	exit $$status
 
 check: install
 	$(BIN)/ruff check .

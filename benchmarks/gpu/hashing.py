@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from benchmarks.gpu.timing import milliseconds
+from benchmarks.gpu.timing import Report
 from trainer.kernels import Runtime
 from trainer.kernels.leaves import LeafHasher
 from transcript.layout import Layout
@@ -12,7 +12,7 @@ from transcript.layout import Layout
 SHAPE = (256, 1024, 1024)  # 1 GiB of f32, in 16 KiB leaves
 
 
-def main(rt: Runtime) -> None:
+def main(rt: Runtime, report: Report) -> None:
     """Print GB/s of packing, of the root and of a copy (bytes read, not read and written)."""
     layout = Layout.build([("tensor", "f32", SHAPE)])
     hasher = LeafHasher(rt, layout)
@@ -24,6 +24,8 @@ def main(rt: Runtime) -> None:
         "leaf hashes": lambda: hasher.leaf_hashes(buffer),
         "root, with its return to the host": lambda: hasher.root(buffer),
     }
-    print(f"hashing {layout.bytes >> 20} MiB in {layout.leaf_count} leaves")
+    report.say(f"hashing {layout.bytes >> 20} MiB in {layout.leaf_count} leaves")
     for name, run in rows.items():
-        print(f"  {name:36} {layout.bytes * 1e-6 / milliseconds(run):8.1f} GB/s")
+        time = report.time(name, run)
+        if time is not None:
+            report.say(f"  {name:36} {layout.bytes * 1e-6 / time:8.1f} GB/s")

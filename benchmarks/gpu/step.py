@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache, partial
 
 import numpy as np
 import torch
 
 from benchmarks.gpu.plain import PlainStep
-from benchmarks.gpu.timing import milliseconds
+from benchmarks.gpu.timing import Report
 from trainer.config import RunConfig
 from trainer.constants import step_constants, step_scalars
 from trainer.executor import execute
 from trainer.kernels import Runtime
+from trainer.kernels.check_cases import profiles_of
 from trainer.kernels.step import DeviceStep
+from trainer.kernels.tiles import Route, taking
 from trainer.state import initial_state
 from trainer.trace import derive_graph
-
-PROFILES = ("heal", "bf16", "exact", "fp32")
 
 # Large enough that products dominate, small enough for any data-centre GPU.
 MODEL = {
@@ -27,20 +28,33 @@ MODEL = {
 BATCH = 8
 
 
-def main(rt: Runtime, arch: str) -> None:
-    """Print milliseconds a step, and the share that packing and hashing take."""
+def main(rt: Runtime, arch: str, report: Report, route: Route) -> None:
+    """Print milliseconds a step by a route, and the share that packing and hashing take."""
     torch.backends.cuda.matmul.allow_tf32 = False
-    print(f"step: {MODEL}, batch {BATCH}")
-    rows: dict[str, float] = {}
-    for profile in PROFILES:
-        bare, committed = _pinned(rt, _config(arch, profile))
-        rows[f"{profile}, not committed"] = milliseconds(bare)
-        rows[f"{profile}, committed"] = milliseconds(committed)
+    report.say(f"step by {route}: {MODEL}, batch {BATCH}")
+    plain: float | None = None
     for dtype in (torch.float32, torch.bfloat16):
-        rows[f"torch {dtype}"] = milliseconds(_plain(rt, _config(arch, "heal"), dtype))
-    plain = rows["torch torch.float32"]
-    for name, time in rows.items():
-        print(f"  {name:28} {time:9.2f} ms  {plain / time:5.2f} times torch FP32's speed")
+        config = _config(arch, "heal")
+        time = _row(report, f"{dtype}", partial(_plain, rt, config, dtype), plain)
+        plain = plain or time
+    for profile in profiles_of(route):
+        config = _config(arch, profile)
+        with taking(route):
+            for committed in (False, True):
+                name = f"{profile}, {'' if committed else 'not '}committed"
+                _row(report, name, partial(_pinned, rt, config, committed=committed), plain)
+
+
+def _row(
+    report: Report, name: str, make: Callable[[], Callable[[], object]], plain: float | None
+) -> float | None:
+    """Measure what `make` makes, and print it beside torch in FP32 if that is known."""
+    step = report.attempt(name, make)
+    time = report.time(name, step) if step else None
+    if time is not None:
+        ratio = f"{plain / time:5.2f} times torch FP32's speed" if plain else ""
+        report.say(f"  {name:32} {time:9.2f} ms  {ratio}")
+    return time
 
 
 def _config(arch: str, profile: str) -> RunConfig:
@@ -52,6 +66,12 @@ def _config(arch: str, profile: str) -> RunConfig:
     return RunConfig.from_document(document)
 
 
+@cache
+def _state(arch: str) -> dict[str, np.ndarray]:
+    """Return the initial state, which no profile changes; drawing it takes seconds."""
+    return initial_state(_config(arch, "heal"))
+
+
 def _batch(config: RunConfig) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     shape = (config.train.batch, config.model.context)
@@ -59,12 +79,14 @@ def _batch(config: RunConfig) -> dict[str, np.ndarray]:
     return {name: rng.integers(0, config.model.vocab, shape, np.int32) for name in names}
 
 
-def _pinned(rt: Runtime, config: RunConfig) -> tuple[Callable[[], object], Callable[[], object]]:
-    """Return the step without and with packing and hashing, each from the same state."""
+def _pinned(rt: Runtime, config: RunConfig, *, committed: bool) -> Callable[[], object]:
+    """Return the step with or without packing and hashing."""
     graph = derive_graph(config)
     device = DeviceStep(rt, graph, step_constants(config.model, 1))
-    state = device.to_device(initial_state(config))
+    state = device.to_device(_state(config.numerics.arch))
     batch, scalars = _batch(config), step_scalars(config.optim, config.train.steps, 0)
+    if committed:
+        return lambda: device.run(state, batch, scalars)
     inputs = device.to_device({**batch, "scalars": scalars})
     constants = device.to_device(step_constants(config.model, 1))
 
@@ -79,11 +101,11 @@ def _pinned(rt: Runtime, config: RunConfig) -> tuple[Callable[[], object], Calla
                 sink=lambda _value, tensor: tensor,
             )
 
-    return bare, lambda: device.run(state, batch, scalars)
+    return bare
 
 
 def _plain(rt: Runtime, config: RunConfig, dtype: torch.dtype) -> Callable[[], object]:
-    arrays = {**initial_state(config), **step_constants(config.model, 1)}
+    arrays = {**_state(config.numerics.arch), **step_constants(config.model, 1)}
     moved = {n: torch.from_numpy(np.asarray(a)).to(rt.torch_device) for n, a in arrays.items()}
     step = PlainStep(config, moved, moved, dtype)
     batch = {n: torch.from_numpy(a).long().to(rt.torch_device) for n, a in _batch(config).items()}
