@@ -1,4 +1,4 @@
-"""A Ray head node for tests: a child process, on the loopback interface, ended by its own id.
+"""Ray nodes for tests: child processes, on the loopback interface, ended by their own ids.
 
 `ray stop` is not an option: it ends every Ray on the machine, by name.
 """
@@ -24,6 +24,7 @@ import psutil
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +90,33 @@ def ray_head(cpus: int, **environment: str) -> Iterator[RayHead]:
     finally:
         _stop(process)
         shutil.rmtree(temp, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def ray_node(head: RayHead, cpus: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Let another node join the head, on the same machine; end it, whatever happens."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.cluster.ray_node", head.address, str(cpus)],
+        cwd=ROOT,
+        env=head.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # Ray tells how it drains a node
+    )
+    try:
+        assert process.stdout is not None
+        with process.stdout as output:
+            assert output.readline() == b"joined\n"
+        yield process
+    finally:
+        _stop(process)
+
+
+def kill_node(process: subprocess.Popen[bytes]) -> None:
+    """End a node as a power cut would: all of its processes at once, by their ids."""
+    for each in (*psutil.Process(process.pid).children(recursive=True), process):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.send_signal(signal.SIGKILL)
+    process.wait()
 
 
 def _wait_until_up(head: RayHead, log: Path) -> None:
