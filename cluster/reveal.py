@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cluster.border import Outcome
+from cluster.border import FAILED, OK, Outcome
 from cluster.errors import ExistsError
 from cluster.places import existing_run, storage_root
 from cluster.progress import stderr_meter
@@ -22,7 +22,7 @@ from verifier.files import CHALLENGE_FILE
 
 
 def reveal_command(run: Path, challenge: Path, out: Path | None, threads: int | None) -> Outcome:
-    """Reveal what a challenge asks for.
+    """Reveal what a challenge asks for; exit code 1 if some of it cannot be.
 
     Args:
         run: the run's folder.
@@ -33,8 +33,7 @@ def reveal_command(run: Path, challenge: Path, out: Path | None, threads: int | 
     Raises:
         ExistsError: there is something at the answer's place.
         verifier.errors.OptionError: the file is no challenge, or is none of this run.
-        trainer.errors.TrainerError: the run does not record on challenge, or a step does not come
-            to what was committed.
+        trainer.errors.TrainerError: the run does not record on challenge.
         transcript.errors.TranscriptError: something of the run cannot be read.
 
     """
@@ -88,12 +87,15 @@ def _outcome(revealed: Revealed) -> Outcome:
     document = {
         "revealed": str(revealed.folder),
         "steps": [*revealed.steps],
+        "withheld": {str(step): why for step, why in revealed.withheld.items()},
         "executed": revealed.executed,
     }
     executed = f"{revealed.executed} executed again, each as it was committed"
     lines = [
         f"Revealed   {len(revealed.steps)} steps; {executed}",
+        *(f"Withheld   {step}: {why}" for step, why in revealed.withheld.items()),
         f"Folder     {revealed.folder}",
         "Next       hand this folder to the auditor: bitwitness audit RUN ... --revealed FOLDER",
     ]
-    return Outcome(document=document, text="\n".join(lines))
+    exit_code = FAILED if revealed.withheld else OK
+    return Outcome(document=document, text="\n".join(lines), exit_code=exit_code)

@@ -4,14 +4,15 @@ A run that records on challenge has the roots of every step in its log, and the 
 every n-th. From the newest of these before a challenged step all ranks execute again, in this
 process; every root on the way has to be the one in the log. Arena and state before each
 challenged step go into a store of the run's own format, which an auditor reads like the run's.
-Nothing is signed: the log binds it already.
+Where a root differs, nothing can be shown from there to the next kept state. Nothing is signed:
+the log binds it already.
 """
 
 from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,10 +44,19 @@ Vector = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revealed:
-    """An answer: the folder, the steps that it holds, and how many were executed for them."""
+    """An answer.
+
+    Attributes:
+        folder: where it lies.
+        steps: those that it holds, ascending.
+        withheld: those that it cannot hold, and why.
+        executed: how many steps were executed again.
+
+    """
 
     folder: Path
     steps: tuple[int, ...]
+    withheld: Mapping[int, str]
     executed: int
 
 
@@ -77,7 +87,7 @@ def reveal(
     threads: int | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> Revealed:
-    """Execute steps again and write them to a new folder, which is there only if all are right.
+    """Execute steps again and write those that come out as committed to a new folder.
 
     Args:
         folder: a finished run that records on challenge.
@@ -88,7 +98,6 @@ def reveal(
 
     Raises:
         ConfigError: the run records otherwise, or has no such step.
-        DivergenceError: a step does not come to the roots that the log has of it.
         transcript.errors.TranscriptError: a state, the log or the data cannot be read or written.
 
     """
@@ -104,12 +113,17 @@ def reveal(
         with LogReader(folder.log, registration.run_id) as log:
             dataset = read_dataset(folder, registration.dataset.tokens, op_threads.resolve(threads))
             team = _Team(config, folder, partial, steps, dataset, threads)
-            executed = team.run(log, on_step or (lambda _: None))
+            team.run(log, on_step or (lambda _: None))
         partial.rename(out)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    return Revealed(folder=out, steps=tuple(steps), executed=executed)
+    return Revealed(
+        folder=out,
+        steps=tuple(step for step in steps if step not in team.withheld),
+        withheld=team.withheld,
+        executed=team.executed,
+    )
 
 
 class _Team:
@@ -134,27 +148,45 @@ class _Team:
         )
         constants = step_constants(config.model, config.train.world)
         self._store.write_constants(self._layouts.constants.pack(constants))
+        self.withheld: dict[int, str] = {}
+        self.executed = 0
+        self._shown: set[int] = set()
         exchange = Exchange(config.train.world)
         self._ranks = [
             _Rank(config, graph, self._store, rank, dataset, threads, exchange)
             for rank in range(config.train.world)
         ]
 
-    def run(self, log: LogReader, on_step: Callable[[int], None]) -> int:
-        """Execute all stretches; return of how many steps they are."""
-        executed = 0
+    def run(self, log: LogReader, on_step: Callable[[int], None]) -> None:
+        """Execute all stretches, each as far as it comes out as committed."""
         with ThreadPoolExecutor(len(self._ranks)) as pool:
             for stretch in self._stretches:
-                state = self._kept.read_state(stretch.start)
-                roots = [rank.adopt(state) for rank in self._ranks]
-                _same(stretch.start, "state before", log.leaf(stretch.start).state_before, roots[0])
-                for step in stretch:
-                    self._step(pool, log.leaf(step))
-                    executed += 1
-                    on_step(executed)
+                try:
+                    self._stretch(pool, stretch, log, on_step)
+                except DivergenceError as error:
+                    self._withhold(stretch, str(error))
         for rank in self._ranks:
             rank.recorder.flush()
-        return executed
+
+    def _stretch(
+        self,
+        pool: ThreadPoolExecutor,
+        stretch: range,
+        log: LogReader,
+        on_step: Callable[[int], None],
+    ) -> None:
+        state = self._kept.read_state(stretch.start)
+        roots = [rank.adopt(state) for rank in self._ranks]
+        _same(stretch.start, "state before", log.leaf(stretch.start).state_before, roots[0])
+        for step in stretch:
+            self._step(pool, log.leaf(step))
+            self._shown.add(step)
+            self.executed += 1
+            on_step(self.executed)
+
+    def _withhold(self, stretch: range, why: str) -> None:
+        lost = (self._steps & {*stretch}) - self._shown
+        self.withheld.update(dict.fromkeys(sorted(lost), why))
 
     def _step(self, pool: ThreadPoolExecutor, leaf: StepLeaf) -> None:
         wanted = leaf.step in self._steps

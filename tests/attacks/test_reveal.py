@@ -9,7 +9,7 @@ import pytest
 
 from tests.attacks.conftest import CHEATED_STEP, cheating_run
 from tests.verifier import runs
-from trainer.errors import ConfigError, DivergenceError
+from trainer.errors import ConfigError
 from trainer.recorder import Recorder
 from trainer.reveal import STORE, reveal
 from transcript.run import RunFolder
@@ -22,6 +22,7 @@ from verifier.verify import verify_file
 
 ON_CHALLENGE = {"record": {"policy": "on_challenge", "keep_state": 4}}
 NONCE = b"\x05" * 32
+NON_RESPONSE = Verdict.NON_RESPONSE
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +47,15 @@ def answer(run, tmp_path_factory) -> Path:
     return reveal(RunFolder(run), drawn(run), out, threads=1).folder
 
 
-def verdicts(run: Path, revealed: Path | None, nonce: bytes = NONCE, out: Path | None = None):
+def verdicts(
+    run: Path,
+    revealed: Path | None,
+    nonce: bytes = NONCE,
+    out: Path | None = None,
+    steps: int = 4,
+):
     """Audit; return the overall verdict and the faults by name."""
-    with Audit.open(run, options(revealed, nonce)) as audit:
+    with Audit.open(run, options(revealed, nonce, steps)) as audit:
         reports = audit.run()
         checks = [(c.name, c) for c in audit.structure()]
         checks += [(f"{c.name}@{r.step}", c) for r in reports for c in r.checks]
@@ -180,9 +187,16 @@ def false_product(patch: pytest.MonkeyPatch) -> None:
 def test_a_false_step_cannot_be_revealed(tmp_path: Path) -> None:
     """Who committed a false product is caught by the honest re-execution, or by the replay."""
     run = cheating_run(tmp_path / "run", false_product, **ON_CHALLENGE, recheck={"products": 0})
-    with pytest.raises(DivergenceError, match=f"step {CHEATED_STEP}: the arena of rank 0 was com"):
-        reveal(RunFolder(run), [CHEATED_STEP], tmp_path / "honest", threads=1)
-    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+    honest = reveal(RunFolder(run), [*range(6)], tmp_path / "honest", threads=1)
+    assert (honest.steps, [*honest.withheld]) == ((0, 1, 4, 5), [CHEATED_STEP, 3])
+    why = f"step {CHEATED_STEP}: the arena of rank 0 was committed as"
+    assert all(reason.startswith(why) for reason in honest.withheld.values())
+    overall, faults = verdicts(run, honest.folder, steps=64)
+    assert overall is Overall.INCOMPLETE
+    assert faults == {
+        f"step.arena@{CHEATED_STEP}": NON_RESPONSE,
+        "step.state_before@3": NON_RESPONSE,
+    }
 
     with pytest.MonkeyPatch.context() as patch:
         false_product(patch)
@@ -200,9 +214,9 @@ def test_a_kept_state_that_is_not_the_committed_one(run: Path, answer: Path, tmp
     own = runs.copy(run, tmp_path / "run")
     state = own.store / "state" / "c"
     shutil.copy(state / "2" / "0", state / "1" / "0")
-    with pytest.raises(DivergenceError, match="step 4: the state before"):
-        reveal(own, [5], tmp_path / "out", threads=1)
-    assert not (tmp_path / "out").exists()
+    found = reveal(own, [3, 5], tmp_path / "out", threads=1)
+    assert (found.steps, [*found.withheld], found.executed) == ((3,), [5], 4)
+    assert found.withheld[5].startswith("step 4: the state before was committed as")
 
 
 def test_what_is_no_question(run: Path, tmp_path: Path) -> None:
