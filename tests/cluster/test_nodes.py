@@ -104,7 +104,7 @@ def training(nodes: Nodes, config: Path, run: Path) -> Iterator[subprocess.Popen
         yield driver
     finally:
         driver.kill()
-        driver.communicate()
+        sys.stderr.write(driver.communicate()[1])  # shown with a failure
 
 
 def test_run_outlives_a_node(nodes: Nodes, tmp_path: Path) -> None:
