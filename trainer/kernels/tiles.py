@@ -28,6 +28,8 @@ WGMMA_CAPABILITY: Final = (9, 0)
 
 # Below this many large tiles most of a GPU would idle, and small tiles make more blocks.
 LARGE_TILES: Final = 96
+# Large tiles may compute so many times the outputs of small ones, at products' edges.
+MOST_PADDING: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,14 @@ class Tile:
         """Dynamic shared memory in bytes."""
         stage = self.planes * (self.rows + self.columns) * BLOCK_K * 2
         return self.stages * stage + (ALIGNMENT if self.route == "wgmma" else 0)
+
+    def blocks(self, batch: int, m: int, n: int) -> int:
+        """Return how many blocks products of [batch, M, N] take."""
+        return batch * -(-m // self.rows) * -(-n // self.columns)
+
+    def padded(self, batch: int, m: int, n: int) -> int:
+        """Return how many outputs these blocks compute, with what lies beyond the products."""
+        return self.blocks(batch, m, n) * self.rows * self.columns
 
 
 def _mma(kernel: str, rows: int, columns: int, threads: int, planes: int) -> Tile:
@@ -105,13 +115,10 @@ def choose(
         others = ", ".join(p for p, tiles in TILES.items() if wanted in {t.route for t in tiles})
         raise KernelError(f"gemm {profile}: no {wanted} kernel; there are some for: {others}")
     require_capability(of_route[0], capability)
-    batch, m, n = products
-    large = of_route[0]
-    return (
-        large
-        if batch * -(-m // large.rows) * -(-n // large.columns) >= LARGE_TILES
-        else of_route[-1]
-    )
+    large, small = of_route[0], of_route[-1]
+    fills = large.blocks(*products) >= LARGE_TILES
+    wastes = large.padded(*products) > MOST_PADDING * small.padded(*products)
+    return large if fills and not wastes else small
 
 
 def require_capability(tile: Tile, capability: tuple[int, int]) -> None:

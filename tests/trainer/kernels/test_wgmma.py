@@ -106,6 +106,8 @@ def test_size_chooses_within_a_route() -> None:
     ):
         assert choose(profile, (6, 512, 1024), WGMMA_CAPABILITY, "wgmma").kernel == large
         assert choose(profile, (1, 512, 1024), WGMMA_CAPABILITY, "wgmma").kernel == small
+        # Attention's heads: many tiles, but most of a large one would be padding.
+        assert choose(profile, (999, 512, 64), WGMMA_CAPABILITY, "wgmma").kernel == small
 
 
 @pytest.mark.parametrize("arch", ["ampere", "ada", "blackwell"])
