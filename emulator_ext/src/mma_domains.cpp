@@ -17,11 +17,6 @@ std::int64_t columns_of(const Plan& plan, std::int64_t panel, std::int64_t width
 
 }  // namespace
 
-int ScaledDomain::scale_of(std::int64_t i, std::int64_t j) const {
-    return plan_.pre - left_.ranges[static_cast<std::size_t>(i)].high -
-           right_.highs[static_cast<std::size_t>(panel_ * right_.plane.width + j)];
-}
-
 bool ScaledDomain::eligible(std::int64_t i) const {
     const auto& row = left_.ranges[static_cast<std::size_t>(i)];
     const auto& panel = right_.ranges[static_cast<std::size_t>(panel_)];

@@ -24,7 +24,10 @@ class ScaledDomain {
 
     // Whether no value of row i can leave the scaled domain or meet the accumulator's limits.
     bool eligible(std::int64_t i) const;
-    int scale_of(std::int64_t i, std::int64_t j) const;
+    int scale_of(std::int64_t i, std::int64_t j) const {
+        return plan_.pre - left_.ranges[static_cast<std::size_t>(i)].high -
+               right_.highs[static_cast<std::size_t>(panel_ * right_.plane.width + j)];
+    }
     // Continues the tile's chains over products [k0, k1). False: the results are not to be
     // used (an f16 accumulator became infinite).
     bool run(const TileSpan& tile, std::int64_t k0, std::int64_t k1) const;

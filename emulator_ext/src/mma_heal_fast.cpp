@@ -18,78 +18,85 @@ Operand operand_of(const MatrixView<const float>& x) {
     return {x.data, x.rows, x.cols, x.row_stride, x.col_stride, Format::f32};
 }
 
+// Both parts of an operand lie in one plane, which the allocator hands out again to the next
+// product: of several smaller ones it returns most to the operating system each time.
 struct Left {
-    LeftPlane high;
-    LeftPlane low;
+    std::int64_t rows;
+    LeftPlane plane;
     std::vector<int> exponents;
 
-    Left(std::int64_t rows, std::int64_t depth)
-        : high(rows, depth, kBlock),
-          low(rows, depth, kBlock),
-          exponents(static_cast<std::size_t>(rows)) {}
+    Left(std::int64_t row_count, std::int64_t depth)
+        : rows(row_count),
+          plane(2 * row_count, depth, kBlock),
+          exponents(static_cast<std::size_t>(row_count)) {}
+
+    LeftEntry* high(std::int64_t row, std::int64_t k) const { return plane.at(row, k); }
+    LeftEntry* low(std::int64_t row, std::int64_t k) const { return plane.at(rows + row, k); }
 
     void pack(const Kernels& kernels, const Operand& left, std::int64_t first, int pre) {
-        const std::int64_t rows = std::min(kPackRows, left.rows - first);
-        std::uint32_t raw[kPackRows * kPackDepth];
+        const std::int64_t count = std::min(kPackRows, rows - first);
+        alignas(kAlignment) std::uint32_t raw[kPackRows * kPackDepth];
         MagnitudeRange ranges[kPackRows];
-        for (std::int64_t k = 0; k < high.depth; k += kPackDepth) {
-            const std::int64_t depth = std::min(kPackDepth, high.depth - k);
-            gather(left, {first, rows, k, depth}, raw);
-            for (std::int64_t i = 0; i < rows; ++i) {
-                kernels.scan_line(raw + i * depth, depth, Format::f32, ranges[i]);
+        for (std::int64_t k = 0; k < plane.depth; k += kPackDepth) {
+            gather(left, {first, count, k, kPackDepth}, raw);
+            for (std::int64_t i = 0; i < count; ++i) {
+                kernels.scan_line(raw + i * kPackDepth, kPackDepth, Format::f32, ranges[i]);
             }
         }
-        for (std::int64_t i = 0; i < rows; ++i) {
+        for (std::int64_t i = 0; i < count; ++i) {
             exponents[static_cast<std::size_t>(first + i)] = exponent_of(ranges[i].most);
         }
-        for (std::int64_t k = 0; k < high.depth; k += kPackDepth) {
-            const std::int64_t depth = std::min(kPackDepth, high.depth - k);
-            gather(left, {first, rows, k, depth}, raw);
-            for (std::int64_t i = 0; i < rows; ++i) {
+        for (std::int64_t k = 0; k < plane.depth; k += kPackDepth) {
+            gather(left, {first, count, k, kPackDepth}, raw);
+            for (std::int64_t i = 0; i < count; ++i) {
                 const Factors f = factors_of(exponents[static_cast<std::size_t>(first + i)]);
-                kernels.split_left(raw + i * depth, depth, f.first, f.second, pre,
-                                   {high.at(first + i, k), low.at(first + i, k)});
+                kernels.split_left(raw + i * kPackDepth, kPackDepth, f.first, f.second, pre,
+                                   {high(first + i, k), low(first + i, k)});
             }
         }
     }
 };
 
 struct Right {
-    BytePlane high;
-    BytePlane low;
+    std::int64_t panels;
+    BytePlane plane;
     std::vector<int> exponents;  // one per column, padding included
 
-    Right(int width, std::int64_t panels, std::int64_t depth)
-        : high(width, panels, depth),
-          low(width, panels, depth),
-          exponents(static_cast<std::size_t>(panels * width)) {}
+    Right(int width, std::int64_t panel_count, std::int64_t depth)
+        : panels(panel_count),
+          plane(width, 2 * panel_count, depth),
+          exponents(static_cast<std::size_t>(panel_count * width)) {}
+
+    // Where the planes take a panel's parts.
+    std::int64_t high(std::int64_t panel) const { return panel; }
+    std::int64_t low(std::int64_t panel) const { return panels + panel; }
 
     void pack(const Kernels& kernels, const Operand& right, std::int64_t panel) {
-        const std::int64_t width = high.width;
+        const std::int64_t width = plane.width;
         const auto columns = static_cast<std::size_t>(width);
         const Buffer<std::uint32_t> raw(kPackDepth * width);
         std::vector<std::uint32_t> least(columns, ~0U), most(columns, 0U);
-        for (std::int64_t k = 0; k < high.depth; k += kPackDepth) {
-            const std::int64_t depth = std::min(kPackDepth, high.depth - k);
-            gather(right, {k, depth, panel * width, width}, raw.get());
-            kernels.scan_panel(raw.get(), depth, Format::f32, least.data(), most.data());
+        for (std::int64_t k = 0; k < plane.depth; k += kPackDepth) {
+            gather(right, {k, kPackDepth, panel * width, width}, raw.get());
+            kernels.scan_panel(raw.get(), kPackDepth, Format::f32, least.data(), most.data());
         }
-        std::vector<float> first(columns), second(columns);
+        const Buffer<float> first(width), second(width);
         for (std::size_t j = 0; j < columns; ++j) {
             const int exponent = exponent_of(most[j]);
             exponents[static_cast<std::size_t>(panel * width) + j] = exponent;
-            first[j] = factors_of(exponent).first;
-            second[j] = factors_of(exponent).second;
+            first.get()[j] = factors_of(exponent).first;
+            second.get()[j] = factors_of(exponent).second;
         }
-        for (std::int64_t k = 0; k < high.depth; k += kPackDepth) {
-            const std::int64_t depth = std::min(kPackDepth, high.depth - k);
-            gather(right, {k, depth, panel * width, width}, raw.get());
-            kernels.split_right(raw.get(), depth, first.data(), second.data(),
-                                {high.values_at(panel, k), high.exponents_at(panel, k),
-                                 low.values_at(panel, k), low.exponents_at(panel, k)});
+        for (std::int64_t k = 0; k < plane.depth; k += kPackDepth) {
+            gather(right, {k, kPackDepth, panel * width, width}, raw.get());
+            kernels.split_right(
+                raw.get(), kPackDepth, first.get(), second.get(),
+                {plane.values_at(high(panel), k), plane.exponents_at(high(panel), k),
+                 plane.values_at(low(panel), k), plane.exponents_at(low(panel), k)});
         }
     }
 };
+static_assert(kBlock % kPackDepth == 0);  // blocks have no rest
 
 // Sums of one tile, in the kernel's scaled domain: a power of two changes no rounding here.
 struct Sums {
@@ -152,19 +159,20 @@ class Product {
         });
         const std::int64_t row_blocks = round_up(left_operand_.rows, kRowBlock) / kRowBlock;
         parallel_for(threads, panels_ * row_blocks, [&](std::int64_t item) {
-            const std::int64_t first = item % row_blocks * kRowBlock;
-            tile(item / row_blocks, first, std::min(kRowBlock, left_operand_.rows - first));
+            const std::int64_t first = item / panels_ * kRowBlock;
+            tile(item % panels_, first, std::min(kRowBlock, left_operand_.rows - first));
         });
     }
 
   private:
-    void chain(const LeftPlane& left, const BytePlane& right, std::int64_t panel,
-               std::int64_t first, std::int64_t rows, std::int64_t k, float* out) const {
+    // The rows' `left` entries and the panel's plane at k, one block.
+    void chain(const LeftEntry* left, std::int64_t right, std::int64_t rows, std::int64_t k,
+               float* out) const {
         const Arithmetic& t = arithmetic_;
-        kernels_.chain({left.at(first, k),
-                        left.chunk,
-                        right.values_at(panel, k),
-                        right.exponents_at(panel, k),
+        kernels_.chain({left,
+                        left_.plane.chunk,
+                        right_.plane.values_at(right, k),
+                        right_.plane.exponents_at(right, k),
                         out,
                         rows,
                         kBlock / t.group,
@@ -178,9 +186,10 @@ class Product {
     // chain(hiA, loB), continued by chain(loA, hiB), whichever side A is on.
     void correct(std::int64_t panel, std::int64_t first, std::int64_t rows, std::int64_t k,
                  float* out) const {
-        if (out_.transposed) chain(left_.low, right_.high, panel, first, rows, k, out);
-        chain(left_.high, right_.low, panel, first, rows, k, out);
-        if (!out_.transposed) chain(left_.low, right_.high, panel, first, rows, k, out);
+        const auto low_left = [&] { chain(left_.low(first, k), right_.high(panel), rows, k, out); };
+        if (out_.transposed) low_left();
+        chain(left_.high(first, k), right_.low(panel), rows, k, out);
+        if (!out_.transposed) low_left();
     }
 
     void tile(std::int64_t panel, std::int64_t first, std::int64_t rows) const {
@@ -188,7 +197,7 @@ class Product {
         for (std::int64_t k = 0; k < depth_; k += kBlock) {
             {
                 const RoundTowardZero mode;
-                chain(left_.high, right_.high, panel, first, rows, k, sums.main_part.get());
+                chain(left_.high(first, k), right_.high(panel), rows, k, sums.main_part.get());
                 correct(panel, first, rows, k, sums.correction_part.get());
             }
             sums.fold();

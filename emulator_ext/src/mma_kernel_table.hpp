@@ -22,7 +22,7 @@ constexpr Kernels make_kernels() {
         .decode_right = decode_right<V, kVectors>,
         .decode_wide_left = decode_wide_left,
         .decode_wide_right = decode_wide_right<V, kVectors>,
-        .split_left = split_left<kVectors>,
+        .split_left = split_left<V, kVectors>,
         .split_right = split_right<V, kVectors>,
     };
 }

@@ -150,7 +150,8 @@ struct Kernels {
     void (*decode_wide_right)(const std::uint32_t* raw, std::int64_t depth, Format format,
                               float* values, std::int16_t* exponents);
     // heal's split of f32 bits (NUMERICS section 2, steps 1 and 2): times first, times second,
-    // then two f16 parts; one pair of factors for the row, or one per column.
+    // then two f16 parts; one pair of factors for the row, or one per column. `count` is a
+    // multiple of kPackDepth; raw, first and second are 64-byte aligned.
     void (*split_left)(const std::uint32_t* raw, std::int64_t count, float first, float second,
                        int pre, SplitLeft out);
     void (*split_right)(const std::uint32_t* raw, std::int64_t depth, const float* first,

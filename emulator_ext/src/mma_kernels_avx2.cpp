@@ -16,6 +16,7 @@ struct Avx2 {
     static void store(float* p, Floats x) { _mm256_store_ps(p, x); }
     static Floats broadcast(const float* p) { return _mm256_broadcast_ss(p); }
     static Floats multiply(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
+    static Floats subtract(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
     static Ints truncate(Floats x) { return _mm256_cvttps_epi32(x); }
     // Rounds as MXCSR says.

@@ -138,10 +138,11 @@ RegionCounts for_tiles(const MatmulCall& call, std::int64_t width, Tile&& tile) 
     std::atomic<std::int64_t> at_zero_floor{0};
     const std::int64_t panels = round_up(call.right.cols, width) / width;
     const std::int64_t row_blocks = round_up(call.left.rows, kRowBlock) / kRowBlock;
+    // Row by row of tiles: the packed rows stay in the cache, which are more than a panel.
     parallel_for(call.threads, panels * row_blocks, [&](std::int64_t item) {
-        const std::int64_t first = item % row_blocks * kRowBlock;
+        const std::int64_t first = item / panels * kRowBlock;
         RegionCounts counts;
-        tile(item / row_blocks, first, std::min(first + kRowBlock, call.left.rows), counts);
+        tile(item % panels, first, std::min(first + kRowBlock, call.left.rows), counts);
         special += counts.special;
         at_zero_floor += counts.at_zero_floor;
     });

@@ -17,6 +17,7 @@ struct Avx512 {
     static void store(float* p, Floats x) { _mm512_store_ps(p, x); }
     static Floats broadcast(const float* p) { return _mm512_set1_ps(*p); }
     static Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+    static Floats subtract(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
     static Ints truncate(Floats x) { return _mm512_cvttps_epi32(x); }
     // Rounds as MXCSR says.

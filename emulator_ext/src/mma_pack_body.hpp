@@ -240,70 +240,90 @@ void decode_wide_right(const std::uint32_t* raw, std::int64_t depth, Format form
     decode_wide_right_as<V, kVectors, Format::tf32>(raw, depth, values, exponents);
 }
 
-// The f32 value of x rounded to nearest even to f16, for |x| < 65520.
-[[gnu::always_inline]] inline Decoded round_to_f16(float x) {
-    const std::uint32_t bits = bits_of(x);
-    const std::uint32_t sign = bits & 0x80000000U;
-    const std::uint32_t magnitude = bits & 0x7fffffffU;
-    const std::uint32_t nearest = (magnitude + 0xfffU + ((magnitude >> 13) & 1U)) & ~0x1fffU;
-    // Below 2^-14 the grid is 2^-24, the last place of 0.5f.
-    const std::uint32_t on_grid = bits_of((float_of(magnitude) + 0.5F) - 0.5F);
-    const std::uint32_t rounded = magnitude < 0x38800000U ? on_grid : nearest;
-    const auto exponent = static_cast<std::int32_t>(rounded >> 23) - 127;
-    return {rounded == 0U ? 0U : (rounded | sign), exponent < -14 ? -14 : exponent};
-}
-
-struct SplitValue {
-    Decoded high;
-    Decoded low;
-};
-
-[[gnu::always_inline]] inline SplitValue split(std::uint32_t raw, float first, float second) {
-    const float y = float_of(raw) * first * second;
-    const Decoded high = round_to_f16(y);
-    return {high, round_to_f16((y - float_of(high.value_bits)) * 0x1p11F)};
-}
-
 inline constexpr int kHalfHigh = layout_of(Format::f16).emax();
 
-template <int kVectors>
-void split_left(const std::uint32_t* __restrict raw, std::int64_t count, float first, float second,
-                int pre, SplitLeft out) {
-    LeftEntry* __restrict high = out.high;
-    LeftEntry* __restrict low = out.low;
-    for (std::int64_t k = 0; k < count; ++k) {
-        const SplitValue s = split(raw[k], first, second);
-        high[k] = left_entry(s.high, kHalfHigh, pre);
-        low[k] = left_entry(s.low, kHalfHigh, pre);
+template <class V>
+[[gnu::always_inline]] inline typename V::Floats fill(float x) {
+    return V::as_floats(V::fill(static_cast<std::int32_t>(bits_of(x))));
+}
+
+// heal's two parts of x, as f32 values.
+template <class V>
+struct SplitVector {
+    typename V::Floats high;
+    typename V::Floats low;
+
+    [[gnu::always_inline]] SplitVector(const std::uint32_t* raw, typename V::Floats first,
+                                       typename V::Floats second) {
+        const auto x = V::as_floats(V::load_bytes(raw));
+        const auto y = V::multiply(V::multiply(x, first), second);
+        high = V::nearest_half(y);
+        low = V::nearest_half(V::multiply(V::subtract(y, high), fill<V>(0x1p11F)));
     }
-    share_words<kVectors>(high, count);
-    share_words<kVectors>(low, count);
+};
+
+// The exponents of f16 values, kept at -14 for subnormals, plus `offset`; `zero` for a zero.
+template <class V>
+[[gnu::always_inline]] inline typename V::Ints half_exponents(typename V::Floats x, int offset,
+                                                              int zero) {
+    constexpr int least = layout_of(Format::f16).emin() + 127;
+    const auto field = V::bit_and(V::template shift_right<23>(V::as_ints(x)), V::fill(0xff));
+    const auto none = V::equal(field, V::fill(0));
+    const auto code = V::add(V::max(field, V::fill(least)), V::fill(offset - 127));
+    return V::bit_or(V::bit_and(none, V::fill(zero)), V::bit_and_not(none, code));
 }
 
 template <class V, int kVectors>
-void split_right(const std::uint32_t* __restrict raw, std::int64_t depth,
-                 const float* __restrict first, const float* __restrict second, SplitRight out) {
+[[gnu::always_inline]] inline void store_left(typename V::Floats part, typename V::Floats scale,
+                                              LeftEntry* out) {
+    alignas(64) float values[V::lanes];
+    alignas(64) std::int32_t words[V::lanes];
+    V::store(values, V::multiply(part, scale));
+    const auto byte = half_exponents<V>(part, 127 - kHalfHigh, 0);
+    const auto two = V::bit_or(byte, V::template shift_left<8>(byte));
+    V::store_ints(words, V::bit_or(two, V::template shift_left<16>(two)));
+    for (int i = 0; i < V::lanes; ++i) {
+        out[i] = {values[i], static_cast<std::uint32_t>(words[i])};
+    }
+    share_words<kVectors>(out, V::lanes);
+}
+
+template <class V, int kVectors>
+void split_left(const std::uint32_t* raw, std::int64_t count, float first, float second, int pre,
+                SplitLeft out) {
+    const auto scale = fill<V>(float_of(static_cast<std::uint32_t>(pre - kHalfHigh + 127) << 23));
+    for (std::int64_t k = 0; k < count; k += V::lanes) {
+        const SplitVector<V> x(raw + k, fill<V>(first), fill<V>(second));
+        store_left<V, kVectors>(x.high, scale, out.high + k);
+        store_left<V, kVectors>(x.low, scale, out.low + k);
+    }
+}
+
+// Stores values and puts their byte in front of those in `words`.
+template <class V>
+[[gnu::always_inline]] inline void store_right(typename V::Floats part, float* values,
+                                               typename V::Ints& words) {
+    constexpr auto scale = static_cast<std::uint32_t>(127 - kHalfHigh) << 23;
+    V::store(values, V::multiply(part, fill<V>(float_of(scale))));
+    const auto byte = V::bit_and(half_exponents<V>(part, -kHalfHigh, -127), V::fill(0xff));
+    words = V::bit_or(V::template shift_left<8>(words), byte);
+}
+
+template <class V, int kVectors>
+void split_right(const std::uint32_t* raw, std::int64_t depth, const float* first,
+                 const float* second, SplitRight out) {
     constexpr int panel = kWidth<V, kVectors>;
-    float* __restrict high_values = out.high_values;
-    float* __restrict low_values = out.low_values;
-    std::uint32_t* __restrict high_words = out.high_exponents;
-    std::uint32_t* __restrict low_words = out.low_exponents;
     for (std::int64_t k = 0; k < depth; k += kDepthOfBytes<kVectors>) {
-        std::uint32_t high_lanes[V::lanes] = {}, low_lanes[V::lanes] = {};
-#pragma GCC unroll 4
-        for (int place = 0; place < 4; ++place) {
-            for (int lane = 0; lane < V::lanes; ++lane) {
-                const int j = place % kVectors * V::lanes + lane;
-                const std::int64_t at = (k + place / kVectors) * panel + j;
-                const SplitValue s = split(raw[at], first[j], second[j]);
-                high_values[at] = scaled(s.high.value_bits, -kHalfHigh);
-                low_values[at] = scaled(s.low.value_bits, -kHalfHigh);
-                high_lanes[lane] |= right_byte(s.high, kHalfHigh) << (8 * place);
-                low_lanes[lane] |= right_byte(s.low, kHalfHigh) << (8 * place);
-            }
+        auto high = V::fill(0), low = V::fill(0);
+        for (int place = 3; place >= 0; --place) {
+            const int column = place % kVectors * V::lanes;
+            const std::int64_t at = (k + place / kVectors) * panel + column;
+            const SplitVector<V> x(raw + at, V::load(first + column), V::load(second + column));
+            store_right<V>(x.high, out.high_values + at, high);
+            store_right<V>(x.low, out.low_values + at, low);
         }
-        for (int lane = 0; lane < V::lanes; ++lane) *high_words++ = high_lanes[lane];
-        for (int lane = 0; lane < V::lanes; ++lane) *low_words++ = low_lanes[lane];
+        V::store_ints(reinterpret_cast<std::int32_t*>(out.high_exponents + k * panel / 4), high);
+        V::store_ints(reinterpret_cast<std::int32_t*>(out.low_exponents + k * panel / 4), low);
     }
 }
 

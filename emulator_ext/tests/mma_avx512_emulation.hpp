@@ -37,6 +37,9 @@ inline Ints abs_epi32(Ints x) { return {_mm256_abs_epi32(x.low), _mm256_abs_epi3
 inline Floats mul_ps(Floats a, Floats b) {
     return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
 }
+inline Floats sub_ps(Floats a, Floats b) {
+    return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)};
+}
 inline Floats fmadd_ps(Floats a, Floats b, Floats c) {
     return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
 }
@@ -135,6 +138,7 @@ inline Ints movm_epi32(Mask mask) {
 #define _mm512_set1_ps emulated::set1_ps
 #define _mm512_setzero_si512 emulated::setzero_si512
 #define _mm512_mul_ps emulated::mul_ps
+#define _mm512_sub_ps emulated::sub_ps
 #define _mm512_fmadd_ps emulated::fmadd_ps
 #define _mm512_cvttps_epi32 emulated::cvttps_epi32
 #define _mm512_cvtepi32_ps emulated::cvtepi32_ps
