@@ -32,6 +32,7 @@ class Beacon:
         kind: its form.
         description: one line for the report.
         time: when a drand round was due, seconds since 1970; else None.
+        round: the drand round, verified; else None.
 
     """
 
@@ -39,6 +40,7 @@ class Beacon:
     kind: Literal["none", "drand", "file", "hex"]
     description: str
     time: int | None = None
+    round: Round | None = None
 
 
 NO_BEACON = Beacon(value=b"", kind="none", description="no beacon")
@@ -107,6 +109,7 @@ def _drand(document: Mapping[str, Any], path: Path) -> Beacon:
             "signed by the network"
         ),
         time=answer.time,
+        round=answer,
     )
 
 

@@ -110,6 +110,7 @@ class Conclusion:
                 beacon_kind=beacon.kind,
                 beacon_value=beacon.value.hex(),
                 beacon=beacon.description,
+                drand=beacon.round.answer if beacon.round else None,
                 steps=tuple(report.step for report in self.reports),
                 random_draws=self.draws,
                 delta=str(self.delta),

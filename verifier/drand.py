@@ -77,6 +77,28 @@ CHAINS: Final = (DEFAULT, QUICKNET)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A round as a report carries it, in text, so that whoever reads it can check it offline."""
+
+    chain: str
+    round: int
+    signature: str
+    previous_signature: str
+
+    def read(self) -> Round:
+        """Return the round, to be verified; BeaconError if this is none of a pinned chain."""
+        chain = next((chain for chain in CHAINS if chain.name == self.chain), None)
+        if chain is None or not 1 <= self.round <= MAX_ROUND:
+            raise BeaconError("the drand round is none of a chain that is known here")
+        try:
+            signature = bytes.fromhex(self.signature)
+            previous = bytes.fromhex(self.previous_signature)
+        except ValueError:
+            raise BeaconError("the drand round's signature is not hex") from None
+        return Round(chain=chain, number=self.round, signature=signature, previous=previous)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
     """One round as drand answers it; believed after `verify`.
 
@@ -107,6 +129,16 @@ class Round:
     def message(self) -> bytes:
         """What the nodes sign, 32 bytes."""
         return hashlib.sha256(self.previous + self.number.to_bytes(8, "big")).digest()
+
+    @property
+    def answer(self) -> Answer:
+        """The round as text; the inverse of `Answer.read`."""
+        return Answer(
+            chain=self.chain.name,
+            round=self.number,
+            signature=self.signature.hex(),
+            previous_signature=self.previous.hex(),
+        )
 
     def verify(self) -> None:
         """Check the signature.

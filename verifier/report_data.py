@@ -13,11 +13,12 @@ from typing import Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from verifier.drand import Answer
 from verifier.errors import ResultError
 from verifier.step_report import StepReport
 from verifier.verdict import Check, Overall, Verdict
 
-FORMAT: Final = "bitwitness/audit-report/v1"
+FORMAT: Final = "bitwitness/audit-report/v2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +51,17 @@ class Signature:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """How the steps were chosen and what that proves; `f_max` only if all of them matched."""
+    """How the steps were chosen and what that proves.
+
+    `drand` is the round that the beacon is, if it is one; `f_max` is there if all steps matched.
+    """
 
     seed: str
     nonce: str
     beacon_kind: str
     beacon_value: str
     beacon: str
+    drand: Answer | None
     steps: tuple[int, ...]
     random_draws: int
     delta: str
@@ -76,7 +81,7 @@ class ReportData:
 
     """
 
-    format: Literal["bitwitness/audit-report/v1"]
+    format: Literal["bitwitness/audit-report/v2"]
     run: RunFacts
     signatures: tuple[Signature, ...]
     overall: Overall

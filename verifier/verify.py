@@ -37,6 +37,7 @@ from verifier.files import (
     REPORT_JSON,
     VERIFIER_KEY_FILE,
 )
+from verifier.report_data import from_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,7 @@ def verify_file(path: Path, key: PublicKey | None = None, *, run: Path | None = 
             by the key as what it is.
         UntrustedError: there is no key to check it with.
         ResultError: an audit result is about another run, other weights or another report.
+        BeaconError: its report names a drand round that the network did not sign.
         ProofFileError: a fraud proof is malformed or proves nothing.
 
     """
@@ -138,13 +140,23 @@ def _verifier_key(path: Path) -> PublicKey:
 
 
 def _check_report(path: Path, result: AuditResult) -> None:
-    """Compare a report.json that lies beside a result with the one that was signed."""
+    """Compare a report.json that lies beside a result with the one that was signed.
+
+    A drand round in it has to be the network's, and the beacon that was signed.
+    """
     beside = path.with_name(REPORT_JSON)
     if not beside.exists():
         return
-    found = hashlib.sha256(read_bounded(beside, MAX_REPORT_BYTES)).hexdigest()
-    if found != result.report:
+    data = read_bounded(beside, MAX_REPORT_BYTES)
+    if hashlib.sha256(data).hexdigest() != result.report:
         raise ResultError(f"is not the report that {path.name} names", file=str(beside))
+    answer = from_json(data, file=str(beside)).draw.drand
+    if answer is None:
+        return
+    beacon = answer.read()
+    beacon.verify()
+    if beacon.randomness.hex() != result.beacon.value:
+        raise ResultError("its drand round is not the beacon that was signed", file=str(beside))
 
 
 def _check_run(file: str, result: AuditResult, folder: RunFolder) -> None:
@@ -248,6 +260,7 @@ def _result(signed: Signed[AuditResult], file: str, key: PublicKey | None) -> Ve
         facts={
             "verdict": said.verdict,
             "replayed": f"{said.sampled} of {said.total} steps",
+            "beacon": said.beacon.source,
             "bound": f"at most {said.f_max} of the recorded steps bad, delta {said.delta}",
             "commitment": said.commitment,
             "report": said.report,

@@ -59,7 +59,7 @@ def sample(steps: int, outcomes: dict[int, Verdict], **changes: object) -> Repor
         "overall": result,
         "draw": Draw(
             seed=HASH, nonce=HASH, beacon_kind="none", beacon_value="", beacon="no beacon",
-            steps=tuple(sorted(outcomes)), random_draws=draws, delta="0.01",
+            drand=None, steps=tuple(sorted(outcomes)), random_draws=draws, delta="0.01",
             f_max=str(f_max) if result == "PASS" else None,
         ),
         "checks": tuple(checks),

@@ -4,17 +4,18 @@ import base64
 import hashlib
 import json
 import subprocess
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
-from tests.verifier import runs
+from tests.verifier import runs, test_drand
 from transcript.dsse import Envelope, pae
 from transcript.errors import MalformedError, SignatureError, VersionError
 from transcript.keys import PrivateKey, PublicKey
 from verifier.audit import Audit, AuditOptions
 from verifier.beacon import NO_BEACON, Beacon, beacon_from_hex
-from verifier.errors import OptionError, ResultError, UntrustedError
+from verifier.errors import BeaconError, OptionError, ResultError, UntrustedError
 from verifier.report import write_report
 from verifier.report_data import from_json
 from verifier.verdict import Overall, Verdict
@@ -356,3 +357,24 @@ def test_key_beside_the_result_must_be_its_own(moved):
     with pytest.raises(SignatureError):
         write_report(moved)
     assert PublicKey.load(moved / "verifier.pub.pem").key_id != VERIFIER.public.key_id
+
+
+def test_a_drand_round_is_checked_again_with_the_result(honest, tmp_path):
+    """Whoever reads an audit result sees offline that its beacon is what the network signed."""
+    round_ = test_drand.quicknet()
+    good = Beacon(value=round_.randomness, kind="drand", description="drand", round=round_)
+    audit(honest, tmp_path / "good", beacon=good)
+    verified = verify_file(tmp_path / "good" / "audit-result.dsse.json")
+    assert verified.facts["beacon"] == "drand"
+
+    lies = {
+        "made-up": replace(good, round=test_drand.quicknet(1001)),
+        "other": replace(good, value=bytes(32)),
+    }
+    for name, beacon in lies.items():
+        with pytest.raises((BeaconError, ResultError)):
+            audit(honest, tmp_path / name, beacon=beacon)
+    with pytest.raises(BeaconError, match="drand round 1001 of chain quicknet is not one"):
+        verify_file(tmp_path / "made-up" / "audit-result.dsse.json")
+    with pytest.raises(ResultError, match="is not the beacon that was signed"):
+        verify_file(tmp_path / "other" / "audit-result.dsse.json")
