@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from cluster.cli import run
+from cluster.ray_session import RaySession
+from tests.cluster.conftest import tiny_job, train_in
 from tests.verifier import runs
 
 
@@ -84,3 +86,19 @@ def test_a_challenge_that_is_none(
     assert error.startswith("bitwitness: E_OPTION: ")
     assert words in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.ray
+def test_two_ranks_on_ray(
+    local_ray: RaySession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What two actors trained is revealed by one process, and passes."""
+    record = {"policy": "on_challenge", "keep_state": 2}
+    job = tiny_job(train={"world": 2, "steps": 3, "batch": 2}, record=record)
+    train_in(tmp_path / "run", job)
+    audit = ["audit", str(tmp_path / "run"), "--no-ray", "--nonce", "05" * 32]
+    assert run([*audit, "--out", str(tmp_path / "a")]) == 1
+    challenge = str(tmp_path / "a" / "challenge.json")
+    assert run(["reveal", str(tmp_path / "run"), "--challenge", challenge]) == 0
+    assert run([*audit, "--out", str(tmp_path / "b")]) == 0
+    assert "Verdict    PASS" in capsys.readouterr().out
