@@ -17,6 +17,7 @@ from cluster.errors import RayError
 from cluster.gauges import StepGauges
 from trainer.commit import Committer
 from trainer.config import RunConfig
+from trainer.device_probe import answers, open_device
 from trainer.logged import logged_leaves
 from trainer.ops import collective
 from trainer.rank import RankStep, RankTrainer
@@ -53,6 +54,12 @@ class TrainerActor:
         self._mailbox = Mailbox(config.train.world)
         self._communicator: ShardedSum
         self._trainer: RankTrainer
+
+    def probe(self, run_id: str, root: str) -> bytes:
+        """Ask this rank's device before step 0; see `trainer.device_probe`."""
+        numerics = self._config.numerics
+        multiply = open_device(numerics, self._threads)
+        return answers(numerics, multiply, run_id=run_id, moment="start", root=root)
 
     def open(self, peers: Sequence[Any], resume_at: int) -> None:
         """Open the run before step `resume_at`, whose state must have been kept.

@@ -3,6 +3,7 @@
     runs/NAME                  the run, which is handed to auditors
     runs/NAME.key.pem          the trainer's private key: beside the run, never in it
     runs/NAME.pub.pem          its public half
+    runs/KEYID.attempts.jsonl  every registration by that key here (trainer.attempts)
     runs/NAME.audits/001       the first audit of that run
     runs/NAME.audits/key.pem   the auditor's private key, and pub.pem
 

@@ -69,6 +69,7 @@ class Team:
         self._key = key
         self._group = self._place()
         self._ranks: list[Any] = []
+        self._fresh = False
         self._commit: Any = None
 
     def __enter__(self) -> Self:
@@ -81,15 +82,22 @@ class Team:
         with contextlib.suppress(ray.exceptions.RayError):
             remove_placement_group(self._group)
 
+    def probe(self, run_id: str, root: str) -> list[bytes]:
+        """Return what each rank's device answers before the run is registered, in rank order."""
+        self._make_ranks()
+        self._fresh = True
+        answers = [rank.probe.remote(run_id, root) for rank in self._ranks]
+        return [bytes(answer) for answer in get(answers, _OPEN_TIMEOUT_S)]
+
     def assemble(self, resume_at: int) -> None:
-        """Make the ranks anew and open the run before step `resume_at`."""
-        self._dismiss_ranks()
-        self._ranks = [self._trainer(rank) for rank in range(self._job.run.train.world)]
+        """Make the ranks anew, unless they just were, and open the run before `resume_at`."""
+        if not self._fresh:
+            self._make_ranks()
+        self._fresh = False
         # The ranks read what is logged, so whatever is still on its way there comes first.
         self._open_log()
         opened = [rank.open.remote(self._ranks, resume_at) for rank in self._ranks]
-        self._check_room(opened)
-        get(opened, _OPEN_TIMEOUT_S)
+        self._await_open(opened)
 
     def queue_step(self) -> QueuedStep:
         """Queue the next step on every rank, and its commitment."""
@@ -104,6 +112,10 @@ class Team:
     def finish(self) -> str:
         """Write weights and commitment; return the commitment's path."""
         return str(get(self._commit.finish.remote()))
+
+    def _make_ranks(self) -> None:
+        self._dismiss_ranks()
+        self._ranks = [self._trainer(rank) for rank in range(self._job.run.train.world)]
 
     def _trainer(self, rank: int) -> Any:
         cluster = self._job.cluster
@@ -150,8 +162,10 @@ class Team:
         msg = f"no room for {wanted} within {patience} s; the cluster has {there}"
         raise PlacementError(msg, next_step="ask for less in the `cluster:` section, or add nodes")
 
-    def _check_room(self, opened: Sequence[Any]) -> None:
-        """Raise PlacementError if ranks are not placed in time because their node is gone.
+    def _await_open(self, opened: Sequence[Any]) -> None:
+        """Wait for actors to open the run.
+
+        Raises PlacementError if they are not placed in time because their node is gone.
 
         Ray notices a dead node later than the calls to its actors fail: until then the group looks
         placed, so it is asked only after the ranks had their time.
@@ -160,6 +174,7 @@ class Team:
         ray.wait(list(opened), num_returns=len(opened), timeout=patience)
         if not self._group.wait(patience):
             self._refuse()
+        get(list(opened), _OPEN_TIMEOUT_S)
 
     def _open_log(self) -> None:
         """Make sure that there is a commit actor and that it has the log open."""
@@ -169,7 +184,7 @@ class Team:
                 return
         actor = self._actor(CommitActor, self._job.run.train.world, COMMIT_CPUS, 0.0, 1)
         self._commit = actor.remote(self._job.run, str(self._folder), str(self._key))
-        get(self._commit.open.remote(), _OPEN_TIMEOUT_S)
+        self._await_open([self._commit.open.remote()])
 
     def _dismiss_ranks(self) -> None:
         for actor in self._ranks:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from cluster.config import Job
     from cluster.progress import Meter
     from cluster.resume import Progress
+    from cluster.team import Team
+
+    # What is left to do before step 0, once there are actors.
+    Begin = Callable[[Team], Progress]
 
 
 def train_command(
@@ -85,15 +91,33 @@ def train(
 
     does = "resuming" if resume else "preparing"
     meter.note(f"{does} {job.run.name} in {folder}, starting Ray")
-    with ThreadPoolExecutor(1) as pool:
-        take_up = partial(_take_up, scrub=scrub)
-        prepared = pool.submit(take_up if resume else _prepare, job, folder, key)
+    take_up = partial(_take_up, job, folder, key, scrub=scrub)
+    stage = partial(_stage, job, folder, key)
+    with ThreadPoolExecutor(1) as pool, nullcontext() if resume else _unpromised(folder):
+        prepared = pool.submit(take_up if resume else stage)
         with ray_session(address or job.cluster.address, cpus=job.cpus_wanted()):
-            progress = prepared.result()
+            begin = prepared.result()
             from cluster.team import Team
 
             with Team(job, folder, key) as team:
+                progress = begin(team)
                 return Driver(job, folder, team, meter, progress, scrub=scrub).run()
+
+
+@contextmanager
+def _unpromised(folder: Path) -> Iterator[None]:
+    """Remove the folder if the run could not be registered.
+
+    Nothing was promised then, so nothing is lost, and the next attempt finds room.
+    """
+    from transcript.run import RunFolder
+
+    try:
+        yield
+    except BaseException:
+        if not RunFolder(folder).registration.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def train_outcome(result: TrainResult, key: Path, public: Path | None) -> Outcome:
@@ -145,28 +169,31 @@ def check_device(job: Job, address: str | None) -> None:
         require()
 
 
-def _take_up(job: Job, folder: Path, key: Path, *, scrub: bool) -> Progress:
+def _take_up(job: Job, folder: Path, key: Path, *, scrub: bool) -> Begin:
+    """Find out how far an interrupted run got; its devices were probed before it began."""
     from cluster.resume import interrupted
     from transcript.keys import PrivateKey
 
-    return interrupted(job, folder, PrivateKey.load(key), scrub=scrub)
+    progress = interrupted(job, folder, PrivateKey.load(key), scrub=scrub)
+    return lambda _team: progress
 
 
-def _prepare(job: Job, folder: Path, key: Path) -> Progress:
+def _stage(job: Job, folder: Path, key: Path) -> Begin:
+    """Write a run's files; probing every rank's device and registering is left to do."""
     from cluster.resume import Progress
-    from trainer.prepare import prepare_run
+    from trainer.prepare import register_run, stage_run
     from transcript.keys import PrivateKey
     from transcript.run import RunFolder
 
-    run = RunFolder(folder)
-    try:
-        prepare_run(job.run, run, PrivateKey.load(key))
-    except BaseException:
-        if not run.registration.exists():
-            # Nothing was promised yet, so nothing is lost, and the next attempt finds room.
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return Progress()
+    private = PrivateKey.load(key)
+    staged = stage_run(job.run, RunFolder(folder))
+
+    def register(team: Team) -> Progress:
+        probes = team.probe(staged.run_id, staged.initial_state_root)
+        register_run(staged, private, probes)
+        return Progress()
+
+    return register
 
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ class Committer:
         self._log = Log(folder.log, self._registration.run_id)
         self._last_state = self._logged(len(self._log) - 1).state_after if len(self._log) else ""
         self._fork: tuple[StepLeaf, Sequence[RankStep]] | None = None
+        self._probes: tuple[bytes, ...] = ()
 
     def __len__(self) -> int:
         return len(self._log)
@@ -70,6 +71,7 @@ class Committer:
         self._check_agreement(ranks)
         leaf = self._leaf(ranks)
         self._check_history(leaf)
+        self._probes = tuple(rank.probe for rank in ranks)
         try:
             self._log.append(leaf)
         except ForkError:
@@ -144,13 +146,17 @@ class Committer:
         """Export the weights, sign the commitment and return its path.
 
         Raises:
-            DivergenceError: not all steps were appended.
+            DivergenceError: not all steps were appended, or no rank probed its device after them.
             transcript.errors.TranscriptError: the final state cannot be read or written.
 
         """
         steps = self._config.train.steps
         if len(self._log) != steps:
             raise DivergenceError(f"the log has {len(self._log)} of {steps} steps")
+        if not self._probes or not all(self._probes):
+            raise DivergenceError("the devices were not probed after the last step")
+        for rank, answer in enumerate(self._probes):
+            write_atomic(self._folder.probe("end", rank), answer)
         head = self._log.checkpoint(self._key)
         final = FinalState.read(self._config, self._folder)
         weights = final.weights()
@@ -164,6 +170,7 @@ class Committer:
             log=LogHead(root=head.root.hex(), size=head.size),
             final_state_root=final.root,
             weights=(WeightFile(path=path, sha256=hashlib.sha256(weights).hexdigest()),),
+            probes=tuple(hashlib.sha256(answer).hexdigest() for answer in self._probes),
             faults=declared(self._folder, self._key.public),
         )
         write_atomic(self._folder.commitment, sign_statement(commitment, self._key)[0])

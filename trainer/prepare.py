@@ -1,22 +1,25 @@
-"""Before step 0: pack the data, derive graph, constants and initial state, register the run."""
+"""Before step 0: pack data, derive graph, constants and initial state, probe, register."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from trainer.attempts import register
 from trainer.config import RunConfig
 from trainer.constants import step_constants
 from trainer.data import load_corpus
 from trainer.dataset import TokenStore, write_dataset
+from trainer.device_probe import answers, open_device
 from trainer.errors import ConfigError
 from trainer.graph import StepGraph
 from trainer.ops import threads as op_threads
-from trainer.plan import layouts_of, open_for_writing
+from trainer.plan import layouts_of, open_for_writing, read_registration
 from trainer.state import initial_state
 from trainer.trace import derive_graph
 from transcript import canonical
@@ -29,6 +32,19 @@ from transcript.run import RunFolder
 from transcript.statements import sign_statement
 
 _PACKAGES = ("cluster", "emulator_ext", "trainer", "transcript", "verifier")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """A run whose files are written, before anything is promised."""
+
+    config: RunConfig
+    folder: RunFolder
+    run_id: str
+    dataset: TokenStore
+    graph: StepGraph
+    constants_root: str
+    initial_state_root: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +61,9 @@ def prepare_run(
 ) -> Prepared:
     """Write everything a run needs before step 0, the registration last.
 
+    For a run whose ranks all work on this machine's device; `stage_run` and `register_run` are
+    for others.
+
     Args:
         config: the run.
         folder: where it goes; a folder that already holds a run is refused.
@@ -56,8 +75,18 @@ def prepare_run(
         DataError: no corpus, or one that is too small.
         GraphError: the step leaves the pinned set.
         transcript.errors.StorageError: the disk or the object store fails.
+        trainer.kernels.errors.EnvironmentMissingError: `device: cuda` without CuPy or a GPU.
 
     """
+    staged = stage_run(config, folder, threads=threads)
+    multiply = open_device(config.numerics, threads)
+    root = staged.initial_state_root
+    probe = answers(config.numerics, multiply, run_id=staged.run_id, moment="start", root=root)
+    return register_run(staged, key, [probe] * config.train.world)
+
+
+def stage_run(config: RunConfig, folder: RunFolder, *, threads: int | None = None) -> Staged:
+    """Write what a run needs before step 0, all but the registration; errors as `prepare_run`."""
     if folder.registration.exists():
         raise ConfigError(f"{folder.root}: holds a run already; choose another folder")
     workers = op_threads.resolve(threads)
@@ -71,35 +100,54 @@ def prepare_run(
     store.write_state(0, state)
     store.sync()
     write_atomic(folder.graph, canonical.dumps(graph.document()))
-    registration = _registration(
-        config,
-        key,
-        dataset,
-        graph,
+    return Staged(
+        config=config,
+        folder=folder,
+        run_id=f"{config.name[:48]}-{secrets.token_hex(4)}",
+        dataset=dataset,
+        graph=graph,
         constants_root=arena_root(constants, layouts.constants, workers).hex(),
         initial_state_root=arena_root(state, layouts.state, workers).hex(),
     )
-    envelope, digest = sign_statement(registration, key)
-    write_atomic(folder.registration, envelope)
-    return Prepared(registration=registration, digest=digest, graph=graph)
+
+
+def register_run(staged: Staged, key: PrivateKey, probes: Sequence[bytes]) -> Prepared:
+    """Sign the registration of a staged run.
+
+    Args:
+        staged: the run.
+        key: signs it.
+        probes: what each rank's device answered (`trainer.device_probe`), in rank order.
+
+    Raises:
+        transcript.errors.TranscriptError: the disk fails, or holds no registrations of this key.
+
+    """
+    folder = staged.folder
+    for rank, answer in enumerate(probes):
+        write_atomic(folder.probe("start", rank), answer)
+
+    def sign(attempt: int, previous: str | None) -> bytes:
+        registration = _registration(staged, key, probes, attempt, previous)
+        return sign_statement(registration, key)[0]
+
+    register(folder, key.public, sign)
+    signed = read_registration(folder)
+    return Prepared(registration=signed.predicate, digest=signed.digest, graph=staged.graph)
 
 
 def _registration(
-    config: RunConfig,
-    key: PrivateKey,
-    dataset: TokenStore,
-    graph: StepGraph,
-    *,
-    constants_root: str,
-    initial_state_root: str,
+    staged: Staged, key: PrivateKey, probes: Sequence[bytes], attempt: int, previous: str | None
 ) -> Registration:
+    config, dataset = staged.config, staged.dataset
     return Registration(
-        run_id=f"{config.name[:48]}-{secrets.token_hex(4)}",
-        attempt=1,
+        run_id=staged.run_id,
+        attempt=attempt,
+        previous=previous,
         created=utc_now(),
         config=config.document(),
         dataset=Dataset(root=dataset.root, tokens=len(dataset.tokens)),
-        graph_digest=graph.digest,
+        graph_digest=staged.graph.digest,
         arch=config.numerics.arch,
         profile=config.numerics.profile,
         world=config.train.world,
@@ -107,8 +155,9 @@ def _registration(
         record=config.record.stated,
         code_version=code_version(),
         public_key=key.public.pem(),
-        constants_root=constants_root,
-        initial_state_root=initial_state_root,
+        probes=tuple(hashlib.sha256(answer).hexdigest() for answer in probes),
+        constants_root=staged.constants_root,
+        initial_state_root=staged.initial_state_root,
     )
 
 

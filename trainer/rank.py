@@ -21,6 +21,7 @@ from trainer.config import RunConfig
 from trainer.constants import step_scalars
 from trainer.data import batch_at
 from trainer.dataset import read_dataset
+from trainer.device_probe import answers, open_device
 from trainer.engine import Executed, Snapshot, open_engine
 from trainer.errors import SilentFaultError
 from trainer.faults import first_difference
@@ -46,7 +47,8 @@ class RankStep:
 
     Times and `fault` are not committed: `record_seconds` is packing, hashing and writing,
     `recheck_seconds` the re-check, `fault` what it found and a second execution put right.
-    `differs` says where a step that was logged before differs from what it gives now.
+    `differs` says where a step that was logged before differs from what it gives now. The last
+    step's `probe` is what the device answered after it (`trainer.device_probe`).
     """
 
     rank: int
@@ -62,6 +64,7 @@ class RankStep:
     recheck_seconds: float = 0.0
     fault: str = ""
     differs: Mapping[str, str] = field(default_factory=dict)
+    probe: bytes = b""
 
     def metric(self, name: str) -> float:
         """Return one metric as a number, for people to look at."""
@@ -97,11 +100,12 @@ class RankTrainer:
         )
         self._engine = open_engine(config, self.graph, self._recorder, threads)
         registration = read_registration(folder).predicate
+        self._run_id = registration.run_id
         self._recheck = Recheck(
             self.graph,
             config.numerics,
             products=config.recheck.products,
-            run_id=registration.run_id,
+            run_id=self._run_id,
             rank=rank,
         )
         self._dataset = read_dataset(folder, registration.dataset.tokens, self._workers)
@@ -166,6 +170,19 @@ class RankTrainer:
             recheck_seconds=checked - checking,
             fault=_event(step, self.rank, wrong) if wrong else "",
             differs=differs,
+            probe=self._probe(executed) if self.step == self.config.train.steps else b"",
+        )
+
+    def _probe(self, executed: Executed) -> bytes:
+        """Ask the device after the last step; the question follows from the state as logged."""
+        logged = self._logged.get(self.step - 1)
+        numerics = self.config.numerics
+        return answers(
+            numerics,
+            open_device(numerics, self._workers),
+            run_id=self._run_id,
+            moment="end",
+            root=logged.state_after if logged else executed.state,
         )
 
     def _first_wrong(self, step: int, snapshot: Snapshot) -> WrongElement | None:

@@ -19,6 +19,7 @@ from transcript.errors import MissingError, StorageError, TranscriptError
 from transcript.files import write_atomic
 from transcript.keys import PrivateKey, PublicKey
 from transcript.log import LogReader
+from verifier.attempts import check_attempts
 from verifier.beacon import NO_BEACON, Beacon
 from verifier.challenge import Challenge, check_nonce, fresh_nonce
 from verifier.challenge_file import ChallengeRequest, dump_request, find_answer
@@ -27,6 +28,7 @@ from verifier.conclusion import Conclusion, check_beacon
 from verifier.context import RunContext, open_context
 from verifier.cost import check_budget, step_macs
 from verifier.declared import DeclaredFaults, declared_faults
+from verifier.device_probe import check_probes
 from verifier.errors import OptionError
 from verifier.files import CHALLENGE_FILE, PROOF_FILE, REPORT_JSON, RESULT_FILE, VERIFIER_KEY_FILE
 from verifier.prove import make_proof, provable
@@ -35,7 +37,7 @@ from verifier.report import write_report
 from verifier.report_data import to_json
 from verifier.sampling import sample_steps
 from verifier.step_report import StepReport
-from verifier.structure import Structure, check_structure
+from verifier.structure import Structure, check_structure, guarded
 from verifier.verdict import Check, Verdict, from_error
 
 MAX_SAMPLES = 4096
@@ -157,6 +159,8 @@ class Audit:
         found.checks += [self._log_fault] if self._log_fault else []
         found.checks += check_beacon(self.options.beacon, self.commitment.predicate)
         found.checks += self._faults.checks
+        found.checks += check_probes(self.context, self.commitment.predicate)
+        found.checks += guarded("registration.attempts", lambda: check_attempts(self.context))
         return found
 
     @cached_property

@@ -35,11 +35,11 @@ CONFIG = RunConfig.from_document(TINY)
 
 
 def digests(step: RankStep) -> dict[str, object]:
-    """Everything of a step but its timings."""
+    """Everything of a step but its timings, and the probe, which is of the run's own id."""
     return {
         field.name: getattr(step, field.name)
         for field in dataclasses.fields(step)
-        if not field.name.endswith("seconds")
+        if not field.name.endswith("seconds") and field.name != "probe"
     }
 
 

@@ -35,6 +35,11 @@ def config(**sections: dict[str, Any]) -> RunConfig:
     return RunConfig.from_document(tiny_document(**sections))
 
 
+def careless(**sections: dict[str, Any]) -> RunConfig:
+    """Return the configuration of a run that does not re-check itself, as a liar's would not."""
+    return config(**{"recheck": {"products": 0}, **sections})
+
+
 def train(root: Path, run: RunConfig, before_step: Callable[[int], None] | None = None) -> Path:
     """Train a whole run in this process and commit it; ranks run in threads."""
     folder = RunFolder(root)

@@ -76,7 +76,7 @@ def _cheating_run(monkeypatch, tmp_path, change, **sections):
         return change(node, run_node(node, tensors), now)
 
     monkeypatch.setattr("trainer.executor.run_node", dishonest)
-    config = runs.config(**{"train": {"steps": CHEATED + 1}, **sections})
+    config = runs.careless(**{"train": {"steps": CHEATED + 1}, **sections})
     run = runs.train(tmp_path / "cheat", config, lambda step: setattr(now, "step", step))
     monkeypatch.undo()
     return run
@@ -188,7 +188,7 @@ def test_cheaper_precision(monkeypatch, tmp_path):
         return original(node, tensors)
 
     monkeypatch.setattr("trainer.executor.run_node", cheap)
-    run = runs.train(tmp_path / "cheat", runs.config(train={"steps": 1}))
+    run = runs.train(tmp_path / "cheat", runs.careless(train={"steps": 1}))
     monkeypatch.undo()
     report = replay_step(run, 0, 1)
     assert checks(report) == {"step.values": V.MISMATCH}
@@ -213,7 +213,7 @@ def test_not_a_number(monkeypatch, tmp_path):
         return tensor
 
     monkeypatch.setattr(Recorder, "sink", poison)
-    run = runs.train(tmp_path / "cheat", runs.config(train={"steps": CHEATED + 1}))
+    run = runs.train(tmp_path / "cheat", runs.careless(train={"steps": CHEATED + 1}))
     monkeypatch.undo()
     report = replay_step(run, CHEATED, 1)
     found = checks(report)
@@ -294,7 +294,7 @@ def test_forged_sum(monkeypatch, tmp_path):
         return total
 
     monkeypatch.setattr(runs._Seat, "all_reduce", forged)
-    run = runs.train(tmp_path / "cheat", runs.config(train={"steps": 3, "world": 2}))
+    run = runs.train(tmp_path / "cheat", runs.careless(train={"steps": 3, "world": 2}))
     monkeypatch.undo()
     report = replay_step(run, 1, 1)
     assert checks(report) == {"step.values": V.MISMATCH}

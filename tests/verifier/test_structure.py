@@ -45,6 +45,7 @@ def test_honest_run_matches_everywhere(honest):
         "constants.root", "constants.stored", "initial_state", "dataset.root", "store.plan",
         "state.stored", "log.size", "log.root", "log.checkpoints", "log.leaf", "state.chain",
         "scalars.schedule", "batch.schedule", "state.final", "weights.digest", "weights.final",
+        "device.probe.start", "device.probe.end", "registration.attempts",
     }  # fmt: skip
 
 
