@@ -1,17 +1,20 @@
 """A fraud proof convicts by itself, and cannot be made of an honest run or bent afterwards."""
 
 import base64
+import hashlib
 import json
 import subprocess
 import sys
 import time
 import zlib
+from dataclasses import replace
 
 import pytest
 
 from tests.verifier import runs
 from tests.verifier.test_replay import CHEATED, _cheating_run, _nudge, _once
-from trainer.graph_document import MAX_GRAPH_BYTES
+from trainer.config import NumericsConfig
+from trainer.graph_document import MAX_GRAPH_BYTES, parse_graph
 from transcript.errors import ProofError, SignatureError, TranscriptError
 from transcript.keys import PrivateKey
 from verifier.audit import Audit, AuditOptions
@@ -19,6 +22,7 @@ from verifier.errors import ProofFileError, VerifierError
 from verifier.fraud import check_proof, pack_graph
 from verifier.prove import make_proof, provable
 from verifier.replay import replay_step
+from verifier.tile import MAX_INNER, Tile
 from verifier.verify import verify_file
 
 
@@ -155,6 +159,38 @@ def test_it_is_checked_without_torch(proof, tmp_path):
     assert ran.stdout.splitlines()[-1] == "set()"
 
 
+def test_a_graph_of_another_arithmetic(proof):
+    """A product whose node names another profile or architecture than is registered is refused."""
+    document = json.loads(proof)
+    text = zlib.decompress(base64.b64decode(document["graph"]))
+    graph = parse_graph(text, hashlib.sha256(text).hexdigest())
+    tile = Tile.of_leaf(graph, document["output_leaf"])
+    for numerics in ({"profile": "bf16"}, {"arch": "ampere"}):
+        with pytest.raises(ProofFileError, match="not in the registered arithmetic"):
+            tile.judge(NumericsConfig(**numerics), {"arena": {}, "state": {}})
+
+
+def test_operands_that_do_not_fit(proof):
+    """Operands of other shapes than the output's, or beyond any proof's size, are refused."""
+    document = json.loads(proof)
+    text = zlib.decompress(base64.b64decode(document["graph"]))
+    graph = parse_graph(text, hashlib.sha256(text).hexdigest())
+    tile = Tile.of_leaf(graph, document["output_leaf"])
+    left, right, *rest = tile.node.arguments
+    longer = {"shape": (*left.shape[:-1], MAX_INNER + 1), "stride": (0,) * len(left.shape)}
+    wide = replace(left, **longer)
+    tall = replace(right, shape=(*right.shape[:-2], MAX_INNER + 1, right.shape[-1]))
+    for arguments in (
+        (replace(left, shape=(*left.shape[:-2], left.shape[-2] + 1, left.shape[-1])), right, *rest),
+        (left, replace(right, shape=right.shape[1:], stride=right.stride[1:]), *rest),
+        (wide, tall, *rest),
+        (left, *rest),
+        (),
+    ):
+        with pytest.raises(ProofFileError, match="do not fit its output"):
+            replace(tile, node=replace(tile.node, arguments=arguments)).leaves()
+
+
 def test_an_honest_product_proves_nothing(honest, difference):
     """The same tile of an honest run cannot be made into a proof."""
     with pytest.raises(ProofFileError, match="committed bits: nothing is proved"):
@@ -163,8 +199,6 @@ def test_an_honest_product_proves_nothing(honest, difference):
 
 def test_modelled_arithmetic_proves_nothing(monkeypatch, tmp_path):
     """Where the arithmetic is only modelled, a difference is no proof, whoever claims it."""
-    from dataclasses import replace
-
     run = _cheating_run(
         monkeypatch,
         tmp_path,
