@@ -29,7 +29,7 @@ from transcript.statements import (
     open_registration,
     open_statement,
 )
-from verifier.errors import ResultError, UntrustedError
+from verifier.errors import BeaconError, ResultError, UntrustedError
 from verifier.files import (
     MAX_PROOF_BYTES,
     MAX_REPORT_BYTES,
@@ -80,8 +80,8 @@ def verify_file(path: Path, key: PublicKey | None = None, *, run: Path | None = 
         transcript.errors.TranscriptError: missing, malformed, of another version, or not signed
             by the key as what it is.
         UntrustedError: there is no key to check it with.
-        ResultError: an audit result is about another run, other weights or another report.
-        BeaconError: its report names a drand round that the network did not sign.
+        ResultError: an audit result is about another run, other weights or another report, or
+            rests on a drand round that the network did not sign.
         ProofFileError: a fraud proof is malformed or proves nothing.
 
     """
@@ -153,8 +153,11 @@ def _check_report(path: Path, result: AuditResult) -> None:
     answer = from_json(data, file=str(beside)).draw.drand
     if answer is None:
         return
-    beacon = answer.read()
-    beacon.verify()
+    try:
+        beacon = answer.read()
+        beacon.verify()
+    except BeaconError as error:
+        raise ResultError(str(error), file=str(beside)) from None
     if beacon.randomness.hex() != result.beacon.value:
         raise ResultError("its drand round is not the beacon that was signed", file=str(beside))
 
