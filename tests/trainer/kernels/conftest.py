@@ -48,6 +48,18 @@ class GuardedRuntime(Runtime):
         assert all((margin == _PATTERN).all() for margin in self._margins)
 
 
+def break_kernel(rt: GuardedRuntime, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Let one kernel fail as a driver would report it."""
+    launch = rt.device.launch
+
+    def broken(kernel: str, *rest: Any) -> None:
+        if kernel == name:
+            raise RuntimeError("illegal instruction\nand more")
+        launch(kernel, *rest)
+
+    monkeypatch.setattr(rt.device, "launch", broken)
+
+
 def _sources() -> list[Path]:
     folders = (CUDA_FOLDER, SHIM, PINNED_INCLUDE / "bitwitness")
     return [*sorted(p for f in folders for p in f.iterdir() if p.is_file()), STEP]

@@ -11,7 +11,7 @@ import torch
 from benchmarks.gpu import __main__ as benchmarks
 from benchmarks.gpu import hashing, products, step, timing
 from benchmarks.gpu.timing import Report
-from tests.trainer.kernels.conftest import GuardedRuntime
+from tests.trainer.kernels.conftest import GuardedRuntime, break_kernel
 from trainer.kernels.errors import EnvironmentMissingError
 from trainer.kernels.tiles import TILES
 
@@ -65,17 +65,10 @@ def test_a_kernel_that_fails_is_reported_and_the_rest_goes_on(
 ) -> None:
     """Its name and error are printed where it failed and at the end; the exit code is 1."""
     rt = on_host()
-    launch = rt.device.launch
-
-    def broken(kernel: str, *rest: object) -> None:
-        if kernel == "gemm_exact_64x64":
-            raise RuntimeError("no image for this device")
-        launch(kernel, *rest)
-
-    monkeypatch.setattr(rt.device, "launch", broken)
+    break_kernel(rt, monkeypatch, "gemm_exact_64x64")
     assert measure(rt, "products") == 1
     printed = capsys.readouterr().out
-    assert "gemm_exact_64x64 2 x 3 x 4 x 40: FAILED  RuntimeError: no image" in printed
+    assert "gemm_exact_64x64 2 x 3 x 4 x 40: FAILED  RuntimeError: illegal" in printed
     assert "  gemm_wgmma_bf16_64x128 2 x 3 x 4 x 40" in printed
     assert printed.splitlines()[-1].startswith("FAILED: gemm_exact_64x64 2 x 3 x 4 x 40")
 

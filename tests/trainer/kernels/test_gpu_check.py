@@ -12,7 +12,7 @@ import torch
 
 from cluster.config import load_job
 from tests.conftest import tiny_document
-from tests.trainer.kernels.conftest import GuardedRuntime
+from tests.trainer.kernels.conftest import GuardedRuntime, break_kernel
 from trainer.config import RunConfig
 from trainer.kernels import gpu_check
 from trainer.kernels.check_cases import PROFILES, Tally
@@ -56,14 +56,7 @@ def test_a_part_that_fails_is_reported_and_the_rest_goes_on(
     """A kernel that cannot run fails the check by its name; everything after it is compared."""
     rt = on_host()
     use_kernels(rt)
-    launch = rt.device.launch
-
-    def broken(kernel: str, *rest: object) -> None:
-        if kernel == "gemm_wgmma_heal_64x64":
-            raise RuntimeError("illegal instruction\nand more")
-        launch(kernel, *rest)
-
-    monkeypatch.setattr(rt.device, "launch", broken)
+    break_kernel(rt, monkeypatch, "gemm_wgmma_heal_64x64")
     assert not run(rt)
     printed = capsys.readouterr().out
     assert "gemm_wgmma_heal_64x64 NN 3 x 70 x 33         FAILED  RuntimeError: illegal" in printed

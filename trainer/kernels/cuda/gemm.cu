@@ -221,27 +221,8 @@ struct Tile {
 };
 
 // Shared memory: kStages * Stages::kStageElements * 2 bytes.
-#define SCALED_KERNEL(name, Profile, ...)                                                        \
-    KERNEL((Tile<Profile, __VA_ARGS__>::kThreads), name)                                         \
-    (const u16* a, const u16* b, i64 plane_a, i64 plane_b, const u32* amax_a, const u32* amax_b, \
-     float* d, i64 m, i64 n, int k_padded, int tiles_m, int tiles_n, u32* status, u32 op) {      \
-        DYNAMIC_SHARED(shared);                                                                  \
-        const Product p{a,       b, amax_a, amax_b,   d,       plane_a,                          \
-                        plane_b, m, n,      k_padded, tiles_m, tiles_n};                         \
-        Tile<Profile, __VA_ARGS__>(p, shared).run(status, op);                                   \
-    }
-
-#define BF16_KERNEL(name, ...)                                                                   \
-    KERNEL((Tile<Bf16, __VA_ARGS__>::kThreads), name)                                            \
-    (const u16* a, const u16* b, float* d, i64 m, i64 n, int k_padded, int tiles_m, int tiles_n, \
-     u32* status, u32 op) {                                                                      \
-        DYNAMIC_SHARED(shared);                                                                  \
-        const Product p{a, b, nullptr, nullptr, d, 0, 0, m, n, k_padded, tiles_m, tiles_n};      \
-        Tile<Bf16, __VA_ARGS__>(p, shared).run(status, op);                                      \
-    }
-
-SCALED_KERNEL(gemm_heal_96x128, Heal, 2, 4, 3, 4)
-SCALED_KERNEL(gemm_heal_64x64, Heal, 2, 2, 2, 4)
-SCALED_KERNEL(gemm_exact_64x64, Exact, 2, 2, 2, 4)
-BF16_KERNEL(gemm_bf16_128x128, 2, 4, 4, 4)
-BF16_KERNEL(gemm_bf16_64x64, 2, 2, 2, 4)
+SCALED_KERNEL(gemm_heal_96x128, Tile<Heal, 2, 4, 3, 4>)
+SCALED_KERNEL(gemm_heal_64x64, Tile<Heal, 2, 2, 2, 4>)
+SCALED_KERNEL(gemm_exact_64x64, Tile<Exact, 2, 2, 2, 4>)
+UNSCALED_KERNEL(gemm_bf16_128x128, Tile<Bf16, 2, 4, 4, 4>)
+UNSCALED_KERNEL(gemm_bf16_64x64, Tile<Bf16, 2, 2, 2, 4>)

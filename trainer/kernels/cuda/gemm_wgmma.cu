@@ -195,27 +195,8 @@ struct Tile {
 };
 
 // Shared memory: STAGES * Stages::kStageElements * 2 bytes, and kSwizzlePattern more.
-#define HEAL_KERNEL(name, ...)                                                                   \
-    KERNEL((Tile<HealChains, __VA_ARGS__>::kThreads), name)                                      \
-    (const u16* a, const u16* b, i64 plane_a, i64 plane_b, const u32* amax_a, const u32* amax_b, \
-     float* d, i64 m, i64 n, int k_padded, int tiles_m, int tiles_n, u32* status, u32 op) {      \
-        DYNAMIC_SHARED(shared);                                                                  \
-        const Product p{a,       b, amax_a, amax_b,   d,       plane_a,                          \
-                        plane_b, m, n,      k_padded, tiles_m, tiles_n};                         \
-        Tile<HealChains, __VA_ARGS__>(p, shared).run(status, op);                                \
-    }
-
-#define BF16_KERNEL(name, ...)                                                                   \
-    KERNEL((Tile<Bf16Chain, __VA_ARGS__>::kThreads), name)                                       \
-    (const u16* a, const u16* b, float* d, i64 m, i64 n, int k_padded, int tiles_m, int tiles_n, \
-     u32* status, u32 op) {                                                                      \
-        DYNAMIC_SHARED(shared);                                                                  \
-        const Product p{a, b, nullptr, nullptr, d, 0, 0, m, n, k_padded, tiles_m, tiles_n};      \
-        Tile<Bf16Chain, __VA_ARGS__>(p, shared).run(status, op);                                 \
-    }
-
-HEAL_KERNEL(gemm_wgmma_heal_128x128, 2, 64, 2, 6)
-HEAL_KERNEL(gemm_wgmma_heal_128x128_whole, 2, 128, 1, 6)
-HEAL_KERNEL(gemm_wgmma_heal_64x64, 1, 64, 1, 4)
-BF16_KERNEL(gemm_wgmma_bf16_128x256, 2, 256, 1, 6)
-BF16_KERNEL(gemm_wgmma_bf16_64x128, 1, 128, 1, 4)
+SCALED_KERNEL(gemm_wgmma_heal_128x128, Tile<HealChains, 2, 64, 2, 6>)
+SCALED_KERNEL(gemm_wgmma_heal_128x128_whole, Tile<HealChains, 2, 128, 1, 6>)
+SCALED_KERNEL(gemm_wgmma_heal_64x64, Tile<HealChains, 1, 64, 1, 4>)
+UNSCALED_KERNEL(gemm_wgmma_bf16_128x256, Tile<Bf16Chain, 2, 256, 1, 6>)
+UNSCALED_KERNEL(gemm_wgmma_bf16_64x128, Tile<Bf16Chain, 1, 128, 1, 4>)

@@ -92,3 +92,24 @@ struct Ring {
         }
     }
 };
+
+// A kernel that is a Tile of its own: Tile(product, shared memory).run(status, operator). With
+// what scales the operands, or, of one plane, without.
+#define SCALED_KERNEL(name, ...)                                                                 \
+    KERNEL((__VA_ARGS__::kThreads), name)                                                        \
+    (const u16* a, const u16* b, i64 plane_a, i64 plane_b, const u32* amax_a, const u32* amax_b, \
+     float* d, i64 m, i64 n, int k_padded, int tiles_m, int tiles_n, u32* status, u32 op) {      \
+        DYNAMIC_SHARED(shared);                                                                  \
+        const Product p{a,       b, amax_a, amax_b,   d,       plane_a,                          \
+                        plane_b, m, n,      k_padded, tiles_m, tiles_n};                         \
+        __VA_ARGS__(p, shared).run(status, op);                                                  \
+    }
+
+#define UNSCALED_KERNEL(name, ...)                                                               \
+    KERNEL((__VA_ARGS__::kThreads), name)                                                        \
+    (const u16* a, const u16* b, float* d, i64 m, i64 n, int k_padded, int tiles_m, int tiles_n, \
+     u32* status, u32 op) {                                                                      \
+        DYNAMIC_SHARED(shared);                                                                  \
+        const Product p{a, b, nullptr, nullptr, d, 0, 0, m, n, k_padded, tiles_m, tiles_n};      \
+        __VA_ARGS__(p, shared).run(status, op);                                                  \
+    }

@@ -87,44 +87,39 @@ inline unsigned atomicCAS(unsigned* at, unsigned expected, unsigned desired) {
     return old;
 }
 
-template <class T>
-T __shfl_sync(unsigned, T value, int from) {
+namespace shim {
+
+// Every lane receives the value of the lane that `source` names for it.
+template <class T, class Source>
+T shuffle(T value, Source source) {
     struct Exchange {
         T in, out;
     } mine{value, value};
-    shim::warp_collective(&mine, [from](const shim::Lanes& lanes) {
-        for (unsigned l = 0; l < shim::kWarpSize; ++l) {
-            static_cast<Exchange*>(lanes[l])->out =
-                static_cast<Exchange*>(lanes[static_cast<unsigned>(from)])->in;
+    warp_collective(&mine, [source](const Lanes& lanes) {
+        for (unsigned l = 0; l < kWarpSize; ++l) {
+            static_cast<Exchange*>(lanes[l])->out = static_cast<Exchange*>(lanes[source(l)])->in;
         }
     });
     return mine.out;
+}
+
+}  // namespace shim
+
+template <class T>
+T __shfl_sync(unsigned, T value, int from) {
+    return shim::shuffle(value, [from](unsigned) { return static_cast<unsigned>(from); });
 }
 
 template <class T>
 T __shfl_xor_sync(unsigned, T value, unsigned mask) {
-    struct Exchange {
-        T in, out;
-    } mine{value, value};
-    shim::warp_collective(&mine, [mask](const shim::Lanes& lanes) {
-        for (unsigned l = 0; l < shim::kWarpSize; ++l) {
-            static_cast<Exchange*>(lanes[l])->out = static_cast<Exchange*>(lanes[l ^ mask])->in;
-        }
-    });
-    return mine.out;
+    return shim::shuffle(value, [mask](unsigned lane) { return lane ^ mask; });
 }
 
 template <class T>
 T __shfl_down_sync(unsigned, T value, unsigned delta) {
-    struct Exchange {
-        T in, out;
-    } mine{value, value};
-    shim::warp_collective(&mine, [delta](const shim::Lanes& lanes) {
-        for (unsigned l = 0; l + delta < shim::kWarpSize; ++l) {
-            static_cast<Exchange*>(lanes[l])->out = static_cast<Exchange*>(lanes[l + delta])->in;
-        }
+    return shim::shuffle(value, [delta](unsigned lane) {
+        return lane + delta < shim::kWarpSize ? lane + delta : lane;
     });
-    return mine.out;
 }
 
 namespace shim {
