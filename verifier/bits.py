@@ -36,5 +36,16 @@ def first_difference(committed: Array, recomputed: Array) -> FirstDifference | N
     )
 
 
+def differing(committed: Array, recomputed: Array) -> NDArray[np.int64]:
+    """Return the positions in C order at which two arrays differ as bits, int64 [n]."""
+    return np.flatnonzero(_bits(committed) != _bits(recomputed)).astype(np.int64)
+
+
+def element_bits(array: Array, index: tuple[int, ...]) -> str:
+    """Return the bits of one 4-byte element, 8 hexadecimal digits."""
+    position = int(np.ravel_multi_index(index, array.shape))
+    return f"{int(_bits(array)[position]):08x}"
+
+
 def _bits(array: Array) -> NDArray[np.uint32]:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint32)

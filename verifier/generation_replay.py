@@ -45,6 +45,7 @@ from verifier.cost import step_macs
 from verifier.errors import BudgetError, RunError
 from verifier.evidence import ElementEvidence, level
 from verifier.inputs import StopError
+from verifier.plausible import judge_numerics
 from verifier.step_report import StepReport
 from verifier.verdict import Check, Verdict, compared, from_error, from_stored, match
 
@@ -273,11 +274,18 @@ class _Replay:
             made = zip(graph.state_after, run(committed).values(), strict=True)
             return {**state, **constants, **{graph.values[i].name: array for i, array in made}}
 
-        def evidence(node: Node, index: tuple[int, ...]) -> str:
+        @cache
+        def elements() -> ElementEvidence:
             numerics = self.context.config.numerics
-            return ElementEvidence(graph, numerics, arena, names())(node, index)  # type: ignore[arg-type]  # GEMMs read f32
+            return ElementEvidence(graph, numerics, arena, names())  # type: ignore[arg-type]  # GEMMs read f32
 
-        self.comparer = Comparer(graph, arena, 0, evidence)
+        def evidence(node: Node, index: tuple[int, ...]) -> str:
+            return elements()(node, index)
+
+        def plausible(node: Node, index: tuple[int, ...], old: float, new: float) -> bool:
+            return elements().plausible(node, index, old, new)
+
+        self.comparer = Comparer(graph, arena, 0, evidence, plausible)
         try:
             return run(self.comparer)
         except EmulatorError as error:
@@ -313,6 +321,7 @@ class _Replay:
                 evidence={"value": first.value, "operator": first.op, "numerics": first.evidence},
             )
         )
+        self.checks += judge_numerics(comparer.differences)
 
     def _judge_state(self, store: RunStore, leaf: StepLeaf, packed: Bytes) -> None:
         """Compare the state that the operators give with the root that was committed."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from emulator_ext import EmulatorError, NonFiniteError
+from emulator_ext import EmulatorError, NonFiniteError, OperandError
 from trainer.errors import TrainerError
 from trainer.executor import StepResult, execute
 from trainer.ops import collective
@@ -27,6 +27,7 @@ from verifier.context import RunContext, open_context
 from verifier.cost import step_macs
 from verifier.evidence import ElementEvidence, level
 from verifier.inputs import Bytes, InputOpener, StepInputs, StopError, f32_bits
+from verifier.plausible import judge_numerics
 from verifier.step_report import MAX_DIFFERENCES, Difference, StepReport, one_per_name
 from verifier.verdict import Check, Verdict, compared, from_error, match
 
@@ -145,6 +146,7 @@ def _replay(context: RunContext, task: ReplayTask, tally: _Tally) -> None:
     with op_threads.use(task.threads):
         after = [_replay_rank(context, inputs, rank, tally) for rank in range(len(inputs.arenas))]
     _judge_values(tally)
+    tally.checks += judge_numerics(tally.differences)
     _judge_metrics(context, inputs, tally)
     for packed in after:
         if packed is not None and not _judge_state(context, inputs, packed, tally):
@@ -155,7 +157,7 @@ def _replay_rank(context: RunContext, inputs: StepInputs, rank: int, tally: _Tal
     """Run the graph for one rank; return the state after, packed, or None if it aborted."""
     graph, arena = context.graph, inputs.arenas[rank]
     evidence = ElementEvidence(graph, context.config.numerics, arena, inputs.state)
-    comparer = Comparer(graph, arena, rank, evidence)
+    comparer = Comparer(graph, arena, rank, evidence, evidence.plausible)
     try:
         result = _execute(context, inputs, rank, comparer)
     except EmulatorError as error:
@@ -260,7 +262,8 @@ def _locate_in_state(
 def _aborted(error: EmulatorError, context: RunContext, rank: int) -> Check:
     """Return the check for operators that refuse what was committed: training stops there, too."""
     known = level(context.config.numerics) in {"exact", "recorded"}
-    stopped = known and isinstance(error, NonFiniteError)
+    # indices come from the batch alone, whatever is known of the tensor cores
+    stopped = isinstance(error, OperandError) or (known and isinstance(error, NonFiniteError))
     return Check(
         name="step.finite",
         verdict=Verdict.MISMATCH if stopped else Verdict.INCONCLUSIVE,
