@@ -146,7 +146,8 @@ class _Checker:
         known = level(numerics)
         what = f"profile {numerics.profile} on {numerics.arch}: {known}"
         if known == "unknown":
-            yield Check(name="numerics.evidence", verdict=Verdict.INCONCLUSIVE, detail=what)
+            # no such instruction: nobody can have trained so, and every replay would be undecided
+            yield Check(name="numerics.evidence", verdict=Verdict.INVALID_COMMITMENT, detail=what)
         else:
             yield match("numerics.evidence", f"the arithmetic is known ({what})", level=known)
 

@@ -136,6 +136,24 @@ def test_a_false_element_beside_one_at_the_floor(wrong: str) -> None:
     assert alone.differences[0].evidence == "modelled"
 
 
+def test_an_instruction_that_does_not_exist(tmp_path: Path) -> None:
+    """Volta has no bf16: an honest trainer cannot run it, so its registration is no claim at all."""
+    original = emulator_ext.gemm
+    sections = {"numerics": {"arch": "volta", "profile": "bf16"}, "train": {"steps": 2}}
+
+    def gemm(a, b, **options):
+        return original(a, b, **{**options, "arch": "hopper"})
+
+    with pytest.raises(emulator_ext.UnsupportedError):
+        runs.train(tmp_path / "honest", runs.config(**sections))
+    run = cheating_run(
+        tmp_path / "run", lambda patch: patch.setattr(emulator_ext, "gemm", gemm), **sections
+    )
+    judgement = judge(run)
+    assert judgement.faults()["numerics.evidence"] == {Verdict.INVALID_COMMITMENT}
+    assert judgement.overall is Overall.FAIL
+
+
 def test_data_that_no_operator_takes(tmp_path: Path) -> None:
     """Tokens outside the vocabulary stop an honest trainer, so they convict, and do not confuse."""
     model = {"vocab": 64}
