@@ -137,7 +137,7 @@ def test_a_false_element_beside_one_at_the_floor(wrong: str) -> None:
 
 
 def test_an_instruction_that_does_not_exist(tmp_path: Path) -> None:
-    """Volta has no bf16: an honest trainer cannot run it, so its registration is no claim at all."""
+    """Volta has no bf16: an honest trainer cannot run it, so to register it is no claim at all."""
     original = emulator_ext.gemm
     sections = {"numerics": {"arch": "volta", "profile": "bf16"}, "train": {"steps": 2}}
 
