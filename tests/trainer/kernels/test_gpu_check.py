@@ -125,7 +125,7 @@ def test_a_file_is_read_as_the_cluster_reads_it(path: Path) -> None:
 
 
 def test_neither_ray_nor_zarr_is_needed() -> None:
-    """Check and benchmarks import on a machine that has only torch, CuPy and small pure packages."""
+    """Check and benchmarks import where there is only torch, CuPy and small packages."""
     absent = ("ray", "zarr", "obstore", "cryptography", "jinja2", "rich", "typer", "safetensors")
     blocked = "import sys; sys.modules.update(dict.fromkeys(sys.argv[1:]));"
     modules = "trainer.kernels.gpu_check, benchmarks.gpu.__main__"
