@@ -1,4 +1,4 @@
-"""A training step on the device: executed, packed and hashed there.
+"""A step on the device, of training or of decoding: executed, packed and hashed there.
 
 The step graph runs through `torch.ops.bitwitness` on CUDA tensors (`trainer.executor`). Each value
 that belongs to the arena is packed into leaf order as it is produced, and the roots are computed
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from trainer.graph import StepGraph, Value
 from trainer.kernels.device import Runtime
 from trainer.kernels.leaves import LeafHasher
 
-Arrays = Mapping[str, NDArray[np.float32] | NDArray[np.int32]]
+Arrays = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +62,9 @@ class DeviceStep:
         """Execute one step and commit it.
 
         Args:
-            state: f32 on the device, by name.
-            batch: int32 arrays by name.
-            scalars: f32 [3].
+            state: on the device, by name, as the graph declares it.
+            batch: arrays by name.
+            scalars: f32 [3]; [0] where the graph has none.
 
         Raises:
             NonFiniteError: an operator met or made NaN or Inf; nothing was hashed.

@@ -32,7 +32,7 @@ struct DigitTile {
 
     const Digits &a, &b;
     u16* const stages;
-    const u16 *next_a, *next_b;  // what this thread copies of the next block's first planes
+    const u16 *from_a, *from_b;  // what this thread copies of the first planes' first block
     float sums[kOrders][kNI][4] = {};
     i64 totals[kNI][4] = {};
 
@@ -41,8 +41,8 @@ struct DigitTile {
         : a(left),
           b(right),
           stages(reinterpret_cast<u16*>(shared)),
-          next_a(left.planes + chunk(blockIdx.y, gridDim.y, k_padded)),
-          next_b(right.planes + chunk(blockIdx.x, gridDim.x, k_padded)) {}
+          from_a(left.planes + chunk(blockIdx.y, gridDim.y, k_padded)),
+          from_b(right.planes + chunk(blockIdx.x, gridDim.x, k_padded)) {}
 
     __device__ __forceinline__ static int thread() { return static_cast<int>(threadIdx.x); }
     __device__ __forceinline__ static int lane() { return thread() % 32; }
@@ -54,21 +54,21 @@ struct DigitTile {
         return row * k_padded + thread() % kChunks * 8;
     }
 
-    // The group is committed in any case: waiting counts groups, so there is one per block.
-    __device__ __forceinline__ void fetch(int stage, bool more) {
-        if (more) {
-            u16* to =
-                stages + stage * kStageElements + swizzled(thread() / kChunks, thread() % kChunks);
+    // Starts the copy of a block along K, if there is one. The group is committed in any case:
+    // waiting counts groups, so there is one per block.
+    __device__ __forceinline__ void fetch(int block, int blocks) {
+        if (block < blocks) {
+            const int k0 = block * kBlockK;
+            u16* to = stages + block % kStages * kStageElements +
+                      swizzled(thread() / kChunks, thread() % kChunks);
 #pragma unroll
             for (int i = 0; i < DIGITS_A; ++i) {
-                cp_async_16(to + i * kPlaneElements, next_a + i * a.plane);
+                cp_async_16(to + i * kPlaneElements, from_a + i * a.plane + k0);
             }
 #pragma unroll
             for (int j = 0; j < kDigitsB; ++j) {
-                cp_async_16(to + (DIGITS_A + j) * kPlaneElements, next_b + j * b.plane);
+                cp_async_16(to + (DIGITS_A + j) * kPlaneElements, from_b + j * b.plane + k0);
             }
-            next_a += kBlockK;
-            next_b += kBlockK;
         }
         cp_async_commit();
     }
@@ -138,12 +138,12 @@ struct DigitTile {
     }
 
     __device__ __forceinline__ void run(int blocks) {
-        fetch(0, true);
+        fetch(0, blocks);
         for (int block = 0; block < blocks; ++block) {
             cp_async_wait<0>();
             // Now every thread's copies have arrived, and all have left the stage filled next.
             __syncthreads();
-            fetch((block + 1) % kStages, block + 1 < blocks);
+            fetch(block + 1, blocks);
             multiply(stages + block % kStages * kStageElements);
             if (block % kEmptyEvery == kEmptyEvery - 1 || block == blocks - 1) empty();
         }
