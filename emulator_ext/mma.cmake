@@ -49,6 +49,7 @@ if(BITWITNESS_TESTS)
   enable_testing()
   add_executable(mma_step_test tests/mma_step_test.cpp)
   add_executable(mma_paths_test tests/mma_paths_test.cpp)
+  add_executable(mma_parallel_test tests/mma_parallel_test.cpp)
   # The AVX-512 kernels on any processor with AVX2. An archive's member is linked only for
   # symbols that are still missing, so the emulated table displaces the real one.
   add_executable(mma_avx512_emulated_test
@@ -56,7 +57,7 @@ if(BITWITNESS_TESTS)
   target_compile_definitions(mma_avx512_emulated_test PRIVATE BITWITNESS_EMULATED_AVX512)
   set_source_files_properties(tests/mma_kernels_avx512_emulated.cpp PROPERTIES
     COMPILE_OPTIONS "${mma_avx2_options}")
-  foreach(name mma_step_test mma_paths_test mma_avx512_emulated_test)
+  foreach(name mma_step_test mma_paths_test mma_parallel_test mma_avx512_emulated_test)
     target_include_directories(${name} PRIVATE src)
     target_link_libraries(${name} PRIVATE bitwitness_mma)
     add_test(NAME ${name} COMMAND ${name})

@@ -5,7 +5,7 @@
 
 namespace bitwitness {
 
-// Multiply-accumulates that take about as long as starting a thread.
+// Multiply-accumulates for which waking a thread pays, with what its part costs in packing.
 inline constexpr std::int64_t kProductsPerThread = std::int64_t{1} << 19;
 
 inline int useful_threads(int threads, std::int64_t rows, std::int64_t cols, std::int64_t depth) {

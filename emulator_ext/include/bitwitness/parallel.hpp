@@ -6,20 +6,21 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
-#include <thread>
-#include <vector>
 
 #include "bitwitness/fpenv.hpp"
+#include "bitwitness/thread_pool.hpp"
 
 namespace bitwitness {
 
-// Calls body(i) once for each i in [0, items), on up to `threads` threads (1 runs inline).
-// The first exception thrown by a body is rethrown here after all threads have joined.
+// Calls body(i) once for each i in [0, items), on up to `threads` threads (1 runs inline, and so
+// does a loop inside a loop's body). The first exception thrown by a body is rethrown here after
+// all threads have finished.
 template <class Body>
 void parallel_for(int threads, std::int64_t items, Body&& body) {
-    const auto workers = std::min<std::int64_t>(std::max(threads, 1), items);
+    require_ieee_environment();
+    const auto workers =
+        ThreadPool::busy() ? 1 : std::min<std::int64_t>(std::max(threads, 1), items);
     if (workers <= 1) {
-        require_ieee_environment();
         for (std::int64_t i = 0; i < items; ++i) body(i);
         return;
     }
@@ -36,10 +37,8 @@ void parallel_for(int threads, std::int64_t items, Body&& body) {
             next = items;
         }
     };
-    std::vector<std::thread> pool;
-    for (std::int64_t w = 1; w < workers; ++w) pool.emplace_back(run);
-    run();
-    for (auto& t : pool) t.join();
+    const auto work = [](void* context) { (*static_cast<decltype(run)*>(context))(); };
+    ThreadPool::instance().run(workers - 1, work, &run);
     if (failure) std::rethrow_exception(failure);
 }
 
