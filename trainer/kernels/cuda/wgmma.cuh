@@ -67,20 +67,18 @@ __device__ __forceinline__ void wgmma_wait(float (&d)[R]) {
     for (int i = 0; i < R; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-#define WGMMA_TEN(tens)                                                                   \
-    "%" tens "0,%" tens "1,%" tens "2,%" tens "3,%" tens "4,%" tens "5,%" tens "6,%" tens \
-    "7,%" tens "8,%" tens "9,"
-#define WGMMA_LIST_32 WGMMA_TEN("") WGMMA_TEN("1") WGMMA_TEN("2") "%30,%31"
-#define WGMMA_LIST_64 \
-    WGMMA_TEN("")     \
-    WGMMA_TEN("1") WGMMA_TEN("2") WGMMA_TEN("3") WGMMA_TEN("4") WGMMA_TEN("5") "%60,%61,%62,%63"
-#define WGMMA_LIST_128                                                                        \
-    WGMMA_TEN("")                                                                             \
-    WGMMA_TEN("1")                                                                            \
-    WGMMA_TEN("2")                                                                            \
-    WGMMA_TEN("3") WGMMA_TEN("4") WGMMA_TEN("5") WGMMA_TEN("6") WGMMA_TEN("7") WGMMA_TEN("8") \
-        WGMMA_TEN("9") WGMMA_TEN("10") WGMMA_TEN("11") "%120,%121,%122,%123,%124,%125,%126,%127"
+// The names of so many registers in an instruction's text.
+#define WGMMA_5(tens, a, b, c, d, e) "%" tens a ",%" tens b ",%" tens c ",%" tens d ",%" tens e ","
+#define WGMMA_10(tens) WGMMA_5(tens, "0", "1", "2", "3", "4") WGMMA_5(tens, "5", "6", "7", "8", "9")
+#define WGMMA_30 WGMMA_10("") WGMMA_10("1") WGMMA_10("2")
+#define WGMMA_60 WGMMA_30 WGMMA_10("3") WGMMA_10("4") WGMMA_10("5")
+#define WGMMA_90 WGMMA_60 WGMMA_10("6") WGMMA_10("7") WGMMA_10("8")
+#define WGMMA_120 WGMMA_90 WGMMA_10("9") WGMMA_10("10") WGMMA_10("11")
+#define WGMMA_LIST_32 WGMMA_30 "%30,%31"
+#define WGMMA_LIST_64 WGMMA_60 "%60,%61,%62,%63"
+#define WGMMA_LIST_128 WGMMA_120 "%120,%121,%122,%123,%124,%125,%126,%127"
 
+// And as its operands.
 #define WGMMA_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define WGMMA_16(i) WGMMA_4(i), WGMMA_4(i + 4), WGMMA_4(i + 8), WGMMA_4(i + 12)
 #define WGMMA_D_32 WGMMA_16(0), WGMMA_16(16)
