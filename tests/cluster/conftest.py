@@ -36,13 +36,18 @@ def tiny_job(*, restarts: int = 0, **sections: dict[str, Any]) -> Job:
 
 
 def train_in(
-    folder: Path, job: Job, meter: Meter | None = None, *, resume: bool = False
+    folder: Path,
+    job: Job,
+    meter: Meter | None = None,
+    *,
+    resume: bool = False,
+    scrub: bool = False,
 ) -> TrainResult:
     """Train a run in a folder that does not exist yet, with a fresh key beside it, or go on."""
     private, public = key_paths(folder)
     if not resume:
         new_key_pair(private, public)
-    return train(job, folder, private, meter=meter or SilentMeter(), resume=resume)
+    return train(job, folder, private, meter=meter or SilentMeter(), resume=resume, scrub=scrub)
 
 
 @pytest.fixture(scope="session")

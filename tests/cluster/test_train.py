@@ -186,19 +186,46 @@ def test_too_many_losses_end_the_run(local_ray: RaySession, tmp_path: Path) -> N
     assert len(leaves_of(tmp_path / "run")) >= 2
 
 
+def forge_loss(folder: Path) -> None:
+    """Change the last bit of the loss that the log has of step 0."""
+    path = RunFolder(folder).leaves
+    lines = path.read_bytes().splitlines(keepends=True)
+    bits = json.loads(lines[0])["metrics"]["loss"]
+    forged = f"{int(bits, 16) ^ 1:08x}"
+    lines[0] = lines[0].replace(bits.encode(), forged.encode())
+    path.write_bytes(b"".join(lines))
+
+
+def test_a_scrub_declares_what_it_cannot_reproduce(local_ray: RaySession, tmp_path: Path) -> None:
+    """A resumed run stops at a wrong step; with a scrub it declares it, ends, and never passes."""
+    run = tmp_path / "run"
+    job = tiny_job(train={"steps": 6}, record={"policy": "all", "checkpoint_every": 6})
+    with pytest.raises(InterruptedError):
+        train_in(run, job, StopAt(4))
+    forge_loss(run)
+    with pytest.raises(ForkError, match="step 0 was logged with other values"):
+        train_in(run, job, resume=True)
+    meter = StopAt()
+    result = train_in(run, job, meter, resume=True, scrub=True)
+    assert (result.declared, len(result.losses)) == (1, 6)
+    assert any("step 0 was logged with other values" in note for note in meter.notes)
+    assert roots_of(run) == expected_roots(job, tmp_path / "plain")
+    assert verdict_of(run, tmp_path / "audit") == "INCOMPLETE"
+
+
+def test_devices_are_probed_before_the_run_is_registered(trained: TrainResult) -> None:
+    """Each rank's actor answers once before step 0 and once after the last step."""
+    folder = RunFolder(trained.folder)
+    assert folder.probe("start", 0).read_bytes() != folder.probe("end", 0).read_bytes()
+    with Audit.open(trained.folder, AuditOptions(threads=1)) as audit:
+        found = {check.name: check.ok for check in audit.structure()}
+    assert found["device.probe.start"]
+    assert found["device.probe.end"]
+
+
 def test_reexecution_must_reproduce_the_log(local_ray: RaySession, tmp_path: Path) -> None:
     """If the log holds other values for a step than its re-execution gives, the run stops."""
     folder = tmp_path / "run"
-
-    def forge() -> None:
-        path = RunFolder(folder).leaves
-        lines = path.read_bytes().splitlines(keepends=True)
-        leaf = json.loads(lines[0])
-        bits = leaf["metrics"]["loss"]
-        forged = f"{int(bits, 16) ^ 1:08x}"
-        lines[0] = lines[0].replace(bits.encode(), forged.encode())
-        path.write_bytes(b"".join(lines))
-
     job = tiny_job(
         restarts=1,
         train={"steps": 6},
@@ -208,7 +235,7 @@ def test_reexecution_must_reproduce_the_log(local_ray: RaySession, tmp_path: Pat
         train_in(
             folder,
             job,
-            KillAt(2, actors=("TrainerActor", "CommitActor"), then=forge),
+            KillAt(2, actors=("TrainerActor", "CommitActor"), then=lambda: forge_loss(folder)),
         )
 
 
