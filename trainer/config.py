@@ -17,6 +17,7 @@ from trainer.errors import ConfigError
 
 Architecture = Literal["volta", "turing", "ampere", "ada", "hopper", "blackwell", "rtx_blackwell"]
 Profile = Literal["heal", "bf16", "fp32", "exact"]
+Device = Literal["emulated", "cuda"]
 
 # Sizes beyond these are refused before anything is derived from them: an auditor reads
 # configurations that a stranger wrote.
@@ -34,7 +35,7 @@ class _Section(BaseModel):
 class NumericsConfig(_Section):
     """Which arithmetic, on what."""
 
-    device: Literal["emulated", "cuda"] = "emulated"
+    device: Device = "emulated"
     arch: Architecture = "hopper"
     profile: Profile = "heal"
 
@@ -160,13 +161,6 @@ class RunConfig(_Section):
     train: TrainConfig
     record: RecordConfig = RecordConfig()
     recheck: RecheckConfig = RecheckConfig()
-
-    @model_validator(mode="after")
-    def _attention_is_built(self) -> Self:
-        if self.model.attention == "int16" and self.numerics.device == "cuda":
-            msg = "model.attention int16 on device cuda is not built; use emulated"
-            raise ValueError(msg)
-        return self
 
     @model_validator(mode="after")
     def _warmup_ends(self) -> Self:

@@ -1,4 +1,4 @@
-"""What executes a rank's steps and hashes them: the emulated device, or a GPU.
+"""What executes steps and hashes them, of training and of generation: a CPU, or a GPU.
 
 Both run the same graph through the same executor and must give the same roots. A GPU keeps
 state and arena to itself; they come to the host only when they are to be written.
@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.config import RunConfig
-from trainer.constants import step_constants
+from trainer.config import NumericsConfig
 from trainer.executor import execute
 from trainer.graph import StepGraph
 from trainer.ops import threads as op_threads
@@ -43,7 +42,7 @@ class Executed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A state as an engine keeps it: f32 tensors by name and, on the CPU, their leaf order."""
+    """A state as an engine keeps it: tensors by name and, on the CPU, their leaf order."""
 
     tensors: Mapping[str, Tensor]
     packed: Buffer
@@ -77,25 +76,48 @@ class Engine(Protocol):
 
 
 def open_engine(
-    config: RunConfig, graph: StepGraph, recorder: Recorder, threads: int | None
+    numerics: NumericsConfig,
+    graph: StepGraph,
+    constants: Arrays,
+    recorder: Recorder,
+    threads: int | None,
 ) -> Engine:
-    """Return the engine of `numerics.device`.
+    """Return the engine of `numerics.device` for any step graph.
+
+    Args:
+        numerics: device, architecture and profile.
+        graph: the steps.
+        constants: what every step reads, by name.
+        recorder: takes the arenas that are to be written.
+        threads: of the emulated device and of host hashing; all CPUs if None.
 
     Raises:
         trainer.kernels.errors.EnvironmentMissingError: `device: cuda` without CuPy or a GPU.
         emulator_ext.errors.UnsupportedError: the GPU is not of the configured architecture.
 
     """
-    constants = step_constants(config.model, config.train.world)
-    if config.numerics.device == "emulated":
+    runtime = require_device(numerics)
+    if runtime is None:
         return EmulatedEngine(graph, constants, recorder, threads)
+    return DeviceEngine(runtime, graph, constants, recorder)
+
+
+def require_device(numerics: NumericsConfig) -> Runtime | None:
+    """Return the GPU that `numerics.device` asks for, None for the emulated device.
+
+    Raises:
+        trainer.kernels.errors.EnvironmentMissingError: `device: cuda` without CuPy or a GPU.
+        emulator_ext.errors.UnsupportedError: the GPU is not of the configured architecture.
+
+    """
+    if numerics.device == "emulated":
+        return None
     from trainer.kernels import register
 
     runtime = register.require()
-    numerics = config.numerics
     found = register.architecture(torch.cuda.current_device())
     register.require_arch(profile=numerics.profile, wanted=numerics.arch, found=found)
-    return DeviceEngine(runtime, graph, constants, recorder)
+    return runtime
 
 
 class EmulatedEngine:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer.config import RunConfig
-from trainer.constants import step_scalars
+from trainer.constants import step_constants, step_scalars
 from trainer.data import batch_at
 from trainer.dataset import read_dataset
 from trainer.device_probe import answers, open_device
@@ -98,7 +98,8 @@ class RankTrainer:
         self._recorder = Recorder(
             open_for_writing(config, folder, self._layouts), rank=rank, threads=self._workers
         )
-        self._engine = open_engine(config, self.graph, self._recorder, threads)
+        constants = step_constants(config.model, config.train.world)
+        self._engine = open_engine(config.numerics, self.graph, constants, self._recorder, threads)
         registration = read_registration(folder).predicate
         self._run_id = registration.run_id
         self._recheck = Recheck(

@@ -221,7 +221,8 @@ class _Rank:
     ) -> None:
         self._config, self._rank, self._dataset, self._exchange = config, rank, dataset, exchange
         self.recorder = Recorder(store, rank=rank, threads=op_threads.resolve(threads))
-        self._engine = open_engine(config, graph, self.recorder, threads)
+        constants = step_constants(config.model, config.train.world)
+        self._engine = open_engine(config.numerics, graph, constants, self.recorder, threads)
 
     def adopt(self, packed: NDArray[np.uint8]) -> str:
         """Take a state and return its root, hex."""

@@ -9,11 +9,11 @@ import shutil
 import numpy as np
 import pytest
 
+import trainer.engine
 import trainer.generate.prepare
-import trainer.generate.run
 from tests.verifier import runs
+from trainer.executor import execute
 from trainer.generate import TrainedModel, generate
-from trainer.generate.decode import run_step
 from transcript.keys import PrivateKey
 from transcript.run import RunFolder
 from verifier.errors import BudgetError, OptionError, RunError
@@ -50,18 +50,20 @@ def cheat(trained, tmp_path, monkeypatch):
     """Generate with a dishonest engine that commits consistently to what it makes up."""
 
     def run(change=None, sink_change=None, **options):
-        def dishonest(graph, state, constants, step, sink):
+        def dishonest(graph, *, batch, sink, **rest):
+            (step,) = batch["position"].tolist()
+
             def lying(value, tensor):
                 if step == CHEATED and sink_change is not None:
                     tensor = sink_change(graph, value, tensor)
                 return sink(value, tensor)
 
-            after = run_step(graph, state, constants, step, lying)
+            result = execute(graph, batch=batch, sink=lying, **rest)
             if step == CHEATED and change is not None:
-                change(after, step)
-            return after
+                change(result.state, step)
+            return result
 
-        monkeypatch.setattr(trainer.generate.run, "run_step", dishonest)
+        monkeypatch.setattr(trainer.engine, "execute", dishonest)
         out = tmp_path / "cheat"
         return generate(trained, PROMPT, TOKENS, key=runs.KEY, out=out, threads=1, **options).folder
 

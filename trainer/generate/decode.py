@@ -1,4 +1,4 @@
-"""Decode without committing: the same graph, run by the same engine, with nothing recorded."""
+"""Decode without committing: the same graph, run by the same executor, with nothing recorded."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer.engine import require_device
 from trainer.errors import ConfigError
 from trainer.executor import Sink, execute
 from trainer.generate.config import GenerationConfig
 from trainer.generate.step import batch_of, constants_of, derive_decode_graph, initial_state
 from trainer.graph import StepGraph, Value
 from trainer.ops import threads as op_threads
+
+CPU = torch.device("cpu")
 
 
 def _unchanged(value: Value, tensor: Tensor) -> Tensor:
@@ -32,20 +35,23 @@ def decode(
 ) -> NDArray[np.uint8]:
     """Return prompts and what follows them, u8 [batch, prompt + tokens].
 
-    `sink` sees every value that a committed generation would commit.
+    `sink` sees every value that a committed generation would commit, where the device has it.
 
     Raises:
         ConfigError: the prompts are not what the configuration says.
+        trainer.kernels.errors.EnvironmentMissingError: `device: cuda` without CuPy or a GPU.
         emulator_ext.errors.NonFiniteError: NaN or Inf in a step.
 
     """
     graph = derive_decode_graph(config)
-    constants = tensors(constants_of(config, parameters))
-    state = tensors(initial_state(config, prompt_array(config, prompts)))
+    runtime = require_device(config.numerics)
+    where = CPU if runtime is None else runtime.torch_device
+    constants = tensors(constants_of(config, parameters), where)
+    state = tensors(initial_state(config, prompt_array(config, prompts)), where)
     with op_threads.use(threads):
         for step in range(config.steps):
             state = run_step(graph, state, constants, step, sink)
-    return text_of(config, state["tokens"].numpy())
+    return text_of(config, state["tokens"].cpu().numpy())
 
 
 def run_step(
@@ -55,8 +61,8 @@ def run_step(
     step: int,
     sink: Sink,
 ) -> dict[str, Tensor]:
-    """Execute one step and return the state after; errors as `trainer.executor.execute`."""
-    batch = tensors(batch_of(step))
+    """Execute one step where the state is; errors as `trainer.executor.execute`."""
+    batch = tensors(batch_of(step), state["tokens"].device)
     return execute(
         graph, state=state, batch=batch, constants=constants, scalars=torch.empty(0), sink=sink
     ).state
@@ -82,6 +88,8 @@ def text_of(config: GenerationConfig, tokens: NDArray[np.int32]) -> NDArray[np.u
     return tokens[:, : config.steps + 1].astype(np.uint8)
 
 
-def tensors(arrays: Mapping[str, NDArray[np.generic]]) -> dict[str, Tensor]:
-    """Wrap arrays by name."""
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+def tensors(
+    arrays: Mapping[str, NDArray[np.generic]], where: torch.device = CPU
+) -> dict[str, Tensor]:
+    """Wrap arrays by name, or copy them to a device."""
+    return {name: torch.from_numpy(array).to(where) for name, array in arrays.items()}

@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.config import RecordConfig
+from trainer.config import Device, RecordConfig
+from trainer.engine import open_engine, require_device
 from trainer.generate.config import Cache, GenerationConfig
-from trainer.generate.decode import prompt_array, run_step, tensors, text_of
+from trainer.generate.decode import prompt_array, text_of
 from trainer.generate.prepare import prepare_generation
 from trainer.generate.source import TrainedModel
 from trainer.generate.step import batch_of
@@ -35,6 +36,8 @@ from transcript.statements import sign_statement
 
 GENERATIONS = "generations"
 TEXT = "text/output.bin"
+
+_NO_SCALARS = np.zeros(0, np.float32)
 
 OnToken = Callable[[int, bytes], None]
 
@@ -65,6 +68,7 @@ def generate(
     key: PrivateKey,
     out: Path | None = None,
     cache: Cache = "int16",
+    device: Device | None = None,
     record: RecordConfig | None = None,
     threads: int | None = None,
     on_token: OnToken | None = None,
@@ -78,6 +82,7 @@ def generate(
         key: signs registration, log and commitment.
         out: the generation's folder; `generations/<run id>` in the run's by default.
         cache: how keys and values are kept.
+        device: where it is computed; where the run was by default. It changes no root.
         record: which steps are kept whole; all by default.
         threads: for operators and hashing; all CPUs by default.
         on_token: called after each step with its number and the byte it decided.
@@ -87,32 +92,42 @@ def generate(
         ProofError: the stored weights are not the committed ones.
         transcript.errors.TranscriptError: the run is unfinished or malformed, or nothing can
             be written.
+        trainer.kernels.errors.EnvironmentMissingError: the device is `cuda`, and there is no
+            CuPy or no GPU.
         emulator_ext.errors.NonFiniteError: NaN or Inf in a step.
 
     """
     folder = run_folder if isinstance(run_folder, RunFolder) else RunFolder(Path(run_folder))
     source = TrainedModel.read(folder)
-    config = configure(source, prompt, tokens, cache=cache, record=record or RecordConfig())
+    record = record or RecordConfig()
+    config = configure(source, prompt, tokens, cache=cache, record=record, device=device)
+    require_device(config.numerics)  # before anything is written
     run_id = f"{source.run_id[:45]}-gen-{secrets.token_hex(4)}"
     target = RunFolder(out or folder.root / GENERATIONS / run_id)
     session = _Session(config, source, [prompt], target, key, run_id=run_id, threads=threads)
-    with op_threads.use(threads):
-        for step in range(config.steps):
-            token = session.run_step(step)
-            if on_token is not None:
-                on_token(step, token)
+    for step in range(config.steps):
+        token = session.run_step(step)
+        if on_token is not None:
+            on_token(step, token)
     return session.finish()
 
 
 def configure(
-    source: TrainedModel, prompt: bytes, tokens: int, *, cache: Cache, record: RecordConfig
+    source: TrainedModel,
+    prompt: bytes,
+    tokens: int,
+    *,
+    cache: Cache,
+    record: RecordConfig,
+    device: Device | None = None,
 ) -> GenerationConfig:
     """Return the configuration of a generation; ConfigError if it cannot be."""
+    numerics = source.config.numerics
     return GenerationConfig.from_document(
         {
             "run": source.run_id,
             "commitment": source.commitment,
-            "numerics": source.config.numerics,
+            "numerics": numerics.model_copy(update={"device": device or numerics.device}),
             "model": source.config.model,
             "cache": cache,
             "prompt": len(prompt),
@@ -154,19 +169,18 @@ class _Session:
         self._log = Log(folder.log, run_id)
         self._recorded = frozenset(config.record.recorded(config.steps))
         self._kept = frozenset(config.kept_states)
-        self._constants = tensors(prepared.constants)
-        self._state = tensors(prepared.state)
-        self._root = prepared.registration.initial_state_root
+        self._engine = open_engine(
+            config.numerics, self._graph, prepared.constants, self._recorder, threads
+        )
+        self._root = self._engine.adopt(self._layouts.state.pack(prepared.state))
 
     def run_step(self, step: int) -> bytes:
         """Execute and log one step; return the byte it decided, one a prompt."""
         before = self._root
-        self._state = run_step(self._graph, self._state, self._constants, step, self._recorder.sink)
-        packed = self._layouts.state.pack({n: t.numpy() for n, t in self._state.items()})
-        self._root = self._root_of(packed, self._layouts.state)
-        arena = self._recorder.root()
-        self._write(step, packed)
-        self._append(self._leaf(step, before, arena))
+        executed = self._engine.run(batch_of(step), _NO_SCALARS, keep=step in self._recorded)
+        self._root = executed.state
+        self._write(step)
+        self._append(self._leaf(step, before, executed.arena))
         return self._tokens()[:, step + 1].astype(np.uint8).tobytes()
 
     def _leaf(self, step: int, before: str, arena: str) -> StepLeaf:
@@ -209,11 +223,11 @@ class _Session:
             commitment=digest,
         )
 
-    def _write(self, step: int, packed: NDArray[np.uint8]) -> None:
+    def _write(self, step: int) -> None:
         if step in self._recorded:
             self._recorder.write_arena(step)
         if step + 1 in self._kept:
-            self._recorder.write_state(step + 1, packed)
+            self._recorder.write_state(step + 1, self._engine.packed_state())
 
     def _append(self, leaf: StepLeaf) -> None:
         self._log.append(leaf)
@@ -222,7 +236,8 @@ class _Session:
             self._log.checkpoint(self._key)
 
     def _tokens(self) -> NDArray[np.int32]:
-        return self._state["tokens"].numpy()
+        tokens: NDArray[np.int32] = self._engine.snapshot().tensors["tokens"].cpu().numpy()
+        return tokens
 
     def _root_of(self, packed: NDArray[np.uint8], layout: Layout) -> str:
         return arena_root(packed, layout, self._workers).hex()

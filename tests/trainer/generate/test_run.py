@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import safetensors.numpy
 
+import trainer.kernels
 from tests.verifier import runs
 from trainer.config import RecordConfig
 from trainer.errors import ConfigError
 from trainer.generate import GenerationConfig, TrainedModel, decode, derive_decode_graph, generate
+from trainer.generate.run import configure
+from trainer.kernels.errors import EnvironmentMissingError
 from trainer.plan import layouts_of, read_registration
 from transcript.errors import MissingError, ProofError
 from transcript.log import LogReader
@@ -150,3 +154,37 @@ def test_an_unfinished_run_is_refused(trained, tmp_path):
     folder.commitment.unlink()
     with pytest.raises(MissingError):
         generate(folder, PROMPT, 1, key=runs.KEY, out=tmp_path / "g")
+
+
+def test_the_device_is_the_runs_or_the_callers(source):
+    """Without a device the run's is taken; either way nothing else of the numerics changes."""
+    arguments = (source, PROMPT, TOKENS)
+    configs = [
+        configure(*arguments, cache="int16", record=RecordConfig(), device=device)
+        for device in (None, "emulated", "cuda")
+    ]
+    assert [c.numerics.device for c in configs] == ["emulated", "emulated", "cuda"]
+    assert {c.numerics.model_copy(update={"device": "emulated"}) for c in configs} == {
+        source.config.numerics
+    }
+    assert len({derive_decode_graph(c).digest for c in configs}) == 1
+
+
+def test_without_a_gpu_nothing_is_written(trained, tmp_path, monkeypatch):
+    """Asked for a GPU that is not there, a generation ends with E_NO_GPU and leaves no folder."""
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    trainer.kernels.runtime.cache_clear()
+    with pytest.raises(EnvironmentMissingError, match="device cuda: CuPy is missing") as error:
+        generate(trained, PROMPT, TOKENS, key=runs.KEY, out=tmp_path / "g", device="cuda")
+    assert error.value.code == "E_NO_GPU"
+    assert not (tmp_path / "g").exists()
+
+
+def test_decoding_asks_for_the_gpu_too(source, monkeypatch):
+    """Uncommitted decoding does not fall back to the CPU either."""
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    trainer.kernels.runtime.cache_clear()
+    record = RecordConfig()
+    config = configure(source, PROMPT, 1, cache="int16", record=record, device="cuda")
+    with pytest.raises(EnvironmentMissingError, match="device cuda: CuPy is missing"):
+        decode(config, source.parameters, [PROMPT])

@@ -183,7 +183,7 @@ def test_an_operator_outside_the_pinned_set_is_refused_by_name():
         ({"prompt": 0}, "prompt"),
         ({"kind": "training"}, "kind"),
         ({"cache": "int8"}, "cache"),
-        ({"numerics": {"device": "cuda"}}, "device cuda is not built"),
+        ({"numerics": {"device": "tpu"}}, "numerics.device"),
         ({"temperature": "0.7"}, "temperature"),
     ],
 )
