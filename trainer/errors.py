@@ -55,9 +55,11 @@ class SilentFaultError(TrainerError):
 
     code = "E_SILENT_FAULT"
 
-    def __init__(self, message: str, *, step: int, evidence: Mapping[str, str]) -> None:
+    def __init__(
+        self, message: str, *, step: int = 0, evidence: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(message)
-        self.step, self.evidence = step, dict(evidence)
+        self.step, self.evidence = step, dict(evidence or {})
 
     def __reduce__(self) -> tuple[object, tuple[str, int, dict[str, str]]]:
         return _silent_fault, (str(self), self.step, self.evidence)
