@@ -97,6 +97,20 @@ def test_any_flipped_bit_of_a_drawn_block_is_found(tmp_path: Path) -> None:
         assert difference.bit_count() == 1
 
 
+def test_an_operand_that_became_infinite_is_found(tmp_path: Path) -> None:
+    """A flip that makes an operand infinite is a wrong block, not an error of the training."""
+    run = config()
+    rank, engine, snapshot = executed(tmp_path, run)
+    arena = engine.arena().clone()
+    operand = rank.graph.arena.entries[0].name  # operands come first
+    values = rank.graph.arena.unpack(arena.numpy(), operand)
+    values[:] = np.inf
+    rank.graph.arena.pack_into(arena.numpy(), operand, values)
+    wrong = recheck(run, rank, 200).first_wrong(0, arena, snapshot.tensors)
+    assert wrong is not None
+    assert wrong.recomputed_bits == "7fc00000"
+
+
 def test_the_draw_covers_every_block_and_depends_on_run_step_and_rank(tmp_path: Path) -> None:
     """Nothing else moves it, so a step that is executed again is looked at in the same places."""
     run = config()
