@@ -5,8 +5,9 @@
 namespace bitwitness {
 namespace {
 
-// Least exponent of a product of operands with 8 exponent bits: a lower floor has no effect.
-constexpr int kLeastProduct = -252;
+// A step of at most 16 products below 4 * 2^-160, and no accumulator, gives 0: a lower floor of
+// emax has no effect.
+constexpr int kLeastFloor = -160;
 
 // Wide chains stay below 2^127: products below 2^(kWideTop + 2) together with c.
 constexpr int kWideTop = 120;
@@ -78,7 +79,7 @@ bool WideDomain::eligible(std::int64_t i) const {
     const auto& row = left_.ranges[static_cast<std::size_t>(i)];
     const auto& panel = right_.ranges[static_cast<std::size_t>(panel_)];
     // A zero's exponent, added to another, must not pass the floor.
-    const int floor = std::max(plan_.call.arithmetic.zero_exponent, kLeastProduct);
+    const int floor = std::max(plan_.call.arithmetic.zero_exponent, kLeastFloor);
     if (std::max(row.high, panel.high) + kWideZero / 128 > floor) return false;
     if (!row.finite || !panel.finite || row.high > kWideTop || panel.high > kWideTop ||
         row.high + panel.high + plan_.growth > kWideTop) {
@@ -101,7 +102,7 @@ bool WideDomain::run(const TileSpan& tile, std::int64_t k0, std::int64_t k1) con
         plan_.kernels->wide_chain(
             {wide_.left.at(tile.first, k), kDepthBlock, wide_.right.values_at(panel_, k),
              wide_.right.exponents_at(panel_, k), tile.accumulators, tile.last - tile.first,
-             count / t.group, t.group, t.fraction_bits, std::max(t.zero_exponent, kLeastProduct)});
+             count / t.group, t.group, t.fraction_bits, std::max(t.zero_exponent, kLeastFloor)});
     }
     return true;
 }

@@ -211,7 +211,8 @@ int main() {
         for (const Bits kind : {Bits::any, Bits::moderate, Bits::large, Bits::wide}) {
             products(which, kind, 3, 130, 200, random);
             products(which, kind, 70, 5, 37, random);
-            products(which, kind, 21, 16, 70, random);
+            products(which, kind, 21, 16, 70, random);   // narrow panels
+            products(which, kind, 37, 64, 150, random);  // wide ones, several blocks of rows
             products(which, kind, 1, 1, 1, random);
         }
     }
@@ -219,6 +220,7 @@ int main() {
         gemms(profile, 5, 130, 70, random);
         gemms(profile, 33, 3, 32, random);
         gemms(profile, 16, 16, 100, random);
+        gemms(profile, 40, 64, 70, random);
         gemms(profile, 70, 140, 33, random);
     }
     other_engines(random);
