@@ -317,6 +317,10 @@ def generate(
     cache: Annotated[
         Literal["int16", "f32"], typer.Option(help="How keys and values are kept.")
     ] = "int16",
+    device: Annotated[
+        Literal["emulated", "cuda"] | None,
+        typer.Option(help="Where it is computed. Default: where the run was."),
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> Command:
@@ -331,7 +335,7 @@ def generate(
     """
     from cluster.generate import generate_command
 
-    return partial(generate_command, run, prompt, tokens, out, key, cache)
+    return partial(generate_command, run, prompt, tokens, out, key, cache, device)
 
 
 @app.command()

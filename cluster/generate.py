@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cluster.border import Outcome, one_line
 
 if TYPE_CHECKING:
+    from trainer.config import Device
     from trainer.generate.config import Cache
     from verifier.generation import GenerationReport
 
@@ -19,9 +20,15 @@ _SHOWN_FAULTS = 5
 
 
 def generate_command(
-    run: Path, prompt: str, tokens: int, out: Path | None, key: Path | None, cache: Cache
+    run: Path,
+    prompt: str,
+    tokens: int,
+    out: Path | None,
+    key: Path | None,
+    cache: Cache,
+    device: Device | None = None,
 ) -> Outcome:
-    """Continue a prompt greedily and say what was written where."""
+    """Continue a prompt greedily and say what was written where; the run's device by default."""
     from cluster.places import existing_run, key_paths, signing_key, storage_root
     from cluster.progress import stderr_meter
     from trainer.generate import generate
@@ -40,6 +47,7 @@ def generate_command(
             key=signer,
             out=target,
             cache=cache,
+            device=device,
             on_token=lambda step, _: meter.advance(step + 1, ""),
         )
     text = made.text.decode("utf-8", errors="replace")

@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.engine import require_device
 from trainer.errors import ConfigError
 from trainer.executor import Sink, execute
 from trainer.generate.config import GenerationConfig
@@ -43,6 +42,8 @@ def decode(
         emulator_ext.errors.NonFiniteError: NaN or Inf in a step.
 
     """
+    from trainer.engine import require_device  # with it come the store and its packages
+
     graph = derive_decode_graph(config)
     runtime = require_device(config.numerics)
     where = CPU if runtime is None else runtime.torch_device

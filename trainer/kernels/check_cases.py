@@ -5,7 +5,7 @@ Everything takes a runtime, so that the comparisons themselves run in the tests,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,7 +21,7 @@ from trainer.kernels.gemm import gemm
 from trainer.kernels.leaves import LeafHasher
 from trainer.kernels.operators import IMPLEMENTATIONS
 from trainer.kernels.tiles import TILES, Route, taking
-from transcript.layout import Layout
+from transcript.layout import DTYPES, Layout
 from transcript.leaves import arena_root
 
 PROFILES: Final = ("heal", "bf16", "fp32", "exact")
@@ -32,6 +32,7 @@ GEMM_SHAPES: Final = (
 )  # fmt: skip
 
 Shape = tuple[int, int, int]
+Draw = Callable[..., Tensor]  # normal numbers of a shape
 
 
 @dataclass(slots=True)
@@ -133,14 +134,17 @@ def _check_operator(tally: Tally, rt: Runtime, name: str, args: tuple[Any, ...])
 
 
 def check_leaves(tally: Tally, rt: Runtime, rows: int) -> None:
-    """Compare packing and the root of a layout with whole and edge tiles."""
+    """Compare packing and the root of a layout with whole and edge tiles of any dtype."""
     layout = Layout.build(
-        [("a", "f32", (3, rows, 1003)), ("b", "i32", (50 * rows + 1,)), ("c", "f32", ())]
-    )
+        [
+            ("a", "f32", (3, rows, 1003)), ("b", "i32", (50 * rows + 1,)), ("c", "f32", ()),
+            ("d", "u16", (3, rows, 131)), ("e", "u8", (3, rows, 1)), ("f", "u8", (77,)),
+            ("g", "u16", (2, 65, 67)), ("h", "f32", (66, 3)),  # at whatever byte they begin
+        ]
+    )  # fmt: skip
     rng = np.random.default_rng(3)
-    dtypes: Mapping[str, Any] = {"f32": np.float32, "i32": np.int32}
     arrays = {
-        e.name: np.asarray(rng.integers(0, 2**31, e.shape), np.int32).view(dtypes[e.dtype])
+        e.name: rng.integers(0, 256, e.bytes, np.uint8).view(DTYPES[e.dtype]).reshape(e.shape)
         for e in layout.entries
     }
     hasher = LeafHasher(rt, layout)
@@ -151,7 +155,7 @@ def check_leaves(tally: Tally, rt: Runtime, rows: int) -> None:
     tally.compare("leaf order", buffer, torch.from_numpy(packed))
     roots = (hasher.root(buffer), arena_root(packed, layout))
     ours, theirs = (torch.from_numpy(np.frombuffer(root, np.uint8).copy()) for root in roots)
-    tally.compare("root, in words", ours, theirs)
+    tally.compare("root, in bytes", ours, theirs)
 
 
 def operator_cases(rows: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
@@ -193,11 +197,47 @@ def operator_cases(rows: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
     scalars = torch.tensor([1e-3, 1.5, 3.25])
     yield "adamw", (x, dy, *moments, torch.tensor(0.5), scalars, 0.9, 0.95, 1e-8, 0.1)
     yield "all_reduce", (weight, 1)
+    yield from _int16_cases(normal, heads, length)
+    yield from _decoding_cases(normal, rows, heads, length)
+
+
+def _int16_cases(normal: Draw, heads: int, length: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield the operators over INT16 vectors; 600 keys need their sums emptied once."""
+    numerics, keys, size = ("fp32", "hopper"), length + 600, 96
+    q, k = normal(heads, length, size), normal(heads, keys, size, spread=30)
+    p = normal(heads, length, keys).abs() / keys
+    yield "int16_quantise", (k,)
+    codes, scales = torch.ops.bitwitness.int16_quantise(k)
+    yield "int16_hold", (k,)
+    yield "int16_scores", (q, codes, scales)
+    yield "int16_mix", (p, codes, scales)
+    yield "int16_dot", (q, k, *numerics)
+    yield "int16_blend", (p, k, *numerics)
+    wide = normal(heads, 3, 1024)
+    yield "int16_dot", (wide, wide, *numerics)
+
+
+def _decoding_cases(
+    normal: Draw, rows: int, heads: int, length: int
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield the operators of decoding at one position, caches of every width among them."""
+    position = torch.tensor([length // 2], dtype=torch.int32)
+    yield "prefix_softmax", (normal(rows, 1, length, spread=6), position, 0.125)
+    cache = normal(heads, length, 96)
+    codes, scales = torch.ops.bitwitness.int16_quantise(cache)
+    for whole in (cache, codes, scales):
+        yield "cache_write", (whole, whole[:, :1].contiguous(), position)
+    tokens = torch.full((rows, length + 1), -1, dtype=torch.int32)
+    tokens[::2] = 7
+    yield "token_at", (tokens, position)
+    logits = (normal(rows, 257) * 4).round()  # with ties
+    yield "greedy", (logits, tokens, position)
 
 
 def _words(tensor: Tensor) -> Tensor:
-    """See a tensor's bytes on the host as int32 [n]."""
-    return tensor.cpu().contiguous().view(-1).view(torch.int32)
+    """See a tensor's elements on the host as integers of their width, [n]."""
+    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
+    return tensor.cpu().contiguous().view(-1).view(integers[tensor.element_size()])
 
 
 def _matrix(rng: np.random.Generator, rows: int, columns: int, *, transposed: bool) -> Tensor:
