@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,8 @@ from torch import Tensor
 import trainer.ops  # noqa: F401  # defines torch.ops.bitwitness
 from emulator_ext import NonFiniteError, OperandError
 from tests.trainer.kernels.conftest import GuardedRuntime
+from tests.trainer.kernels.shim.host import HostDevice
+from trainer.kernels.device import Runtime
 from trainer.kernels.operators import IMPLEMENTATIONS
 
 OnHost = Callable[..., GuardedRuntime]
@@ -137,6 +140,25 @@ def test_the_order_of_threads_changes_no_bit(on_host: OnHost, name: str) -> None
     args = (x, x.T, *NUMERICS) if name in {"int16_dot", "int16_blend"} else (x,)
     runs = [as_tuple(IMPLEMENTATIONS[name](on_host(seed=s), *args))[0] for s in range(5)]
     assert all(torch.equal(run.view(torch.uint8), runs[0].view(torch.uint8)) for run in runs)
+
+
+@pytest.mark.parametrize("name", ["int16_dot", "int16_blend"])
+def test_every_synchronisation_is_needed(library: ctypes.CDLL, name: str) -> None:
+    """Each wait, commit and barrier that a product reaches, left out, spoils it."""
+    a, b = random(70, 130), random(*((66, 130) if name == "int16_dot" else (130, 66)), seed=1)
+    expected = cpu(name, a, b, *NUMERICS).view(torch.int32)
+    device = HostDevice(library)
+    device.sites()
+    IMPLEMENTATIONS[name](Runtime(device), a, b, *NUMERICS)
+    sites = device.sites()
+    assert len(sites) == len(set(sites)) == (3 if name == "int16_dot" else 4)
+    for site in sites:
+        rt = Runtime(HostDevice(library, omit=site))
+        try:
+            spoiled = IMPLEMENTATIONS[name](rt, a, b, *NUMERICS).view(torch.int32)
+        except (RuntimeError, NonFiniteError):
+            continue
+        assert not torch.equal(spoiled, expected), site
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
