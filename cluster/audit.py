@@ -1,5 +1,7 @@
 """The audit job: `python -m cluster.audit RUN`, and what `bitwitness audit` calls.
 
+RUN is the folder of a training run, or of a generation.
+
 Structure checks run here while the workers start; then the challenged steps go to verifier
 actors of the auditor's own Ray, to processes, or are replayed in this process.
 """
@@ -54,9 +56,13 @@ class Workers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRequest:
-    """The arguments of an audit as given on the command line."""
+    """The arguments of an audit as given on the command line.
+
+    `run` is what is audited; `trained` is the training run of a generation, `--run`.
+    """
 
     run: Path
+    trained: Path | None = None
     steps: int = 8
     beacon: Path | None = None
     beacon_hex: str | None = None
@@ -71,15 +77,12 @@ class AuditRequest:
 
 def audit_command(request: AuditRequest) -> Outcome:
     """Audit a run as asked and say what came of it; exit code 1 unless it passes."""
-    from cluster.generate import audit_generation, is_generation
     from cluster.places import audit_folder, audit_key_paths, existing_run, signing_key
     from cluster.progress import stderr_meter
     from transcript.keys import PrivateKey
 
     options = audit_options(request)
     run = existing_run(request.run)
-    if is_generation(run):
-        return audit_generation(run, request.trust, request.workers.threads)
     out = audit_folder(run, request.out)
     key = signing_key(request.key, *audit_key_paths(out))
     with stderr_meter() as meter:
@@ -97,6 +100,7 @@ def audit_options(request: AuditRequest) -> AuditOptions:
 
     """
     from cluster.errors import UsageError
+    from cluster.places import existing_run
     from transcript.keys import PublicKey
     from verifier.audit import AuditOptions
     from verifier.beacon import NO_BEACON, beacon_from_file, beacon_from_hex
@@ -119,6 +123,7 @@ def audit_options(request: AuditRequest) -> AuditOptions:
         threads=request.workers.threads_each(),
         budget=None if request.budget is None else round(request.budget * _TERA),
         trusted=(PublicKey.load(request.trust),) if request.trust else (),
+        run=existing_run(request.trained) if request.trained else None,
         revealed=request.revealed,
         **given,
     )
@@ -256,16 +261,42 @@ def audit_outcome(result: Path, seconds: float) -> Outcome:
         "nonce": data.draw.nonce,
         "seconds": round(seconds, 3),
         "replay_ms": [report.milliseconds for report in data.steps],
+        **_generated(data),
     }
     lines = [
         f"Verdict    {data.overall}",
         f"Replayed   {replayed} of {data.run.steps} steps in {seconds:.1f} s",
         f"Bound      {_bound(data)}",
+        *_text(data),
         *(f"Fault      {one_line(fault)}" for fault in faults[:_SHOWN_FAULTS]),
         f"Result     {result}",
         f"Report     {page}",
     ]
     return Outcome(document=document, text="\n".join(lines), exit_code=exit_code(data.overall))
+
+
+def _generated(data: ReportData) -> dict[str, Any]:
+    """Return what is said of a generated text, as JSON; nothing of a training run."""
+    facts = data.text
+    if facts is None:
+        return {}
+    words = {"trained": facts.run, "commitment": facts.commitment, "cache": facts.cache}
+    return {"generation": {**words, "prompt_bytes": facts.prompt, "text_hex": facts.text}}
+
+
+def _text(data: ReportData) -> list[str]:
+    """Return the lines that show a generated text: prompt and what follows it."""
+    from verifier.text_view import one_line as escaped
+
+    facts = data.text
+    if facts is None:
+        return []
+    text = bytes.fromhex(facts.text)
+    return [
+        f"Weights    of run {facts.run}",
+        f'Prompt     "{escaped(text[: facts.prompt])}"',
+        f'Text       "{escaped(text[facts.prompt :])}"',
+    ]
 
 
 def _bound(data: ReportData) -> str:

@@ -52,6 +52,9 @@ Address = Annotated[
     ),
 ]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
+Audited = Annotated[
+    Path, typer.Argument(metavar="RUN", help="Folder of a training run or of a generation.")
+]
 
 
 @app.command()
@@ -98,7 +101,15 @@ def train(
 
 @app.command()
 def audit(
-    run: Run,
+    folder: Audited,
+    trained: Annotated[
+        Path | None,
+        typer.Option(
+            "--run",
+            metavar="RUN",
+            help="The training run that a generation came from. Default: the one it lies in.",
+        ),
+    ] = None,
     steps: Annotated[
         int, typer.Option(metavar="K", min=1, help="Steps to replay, first and last included.")
     ] = 8,
@@ -171,13 +182,15 @@ def audit(
     \b
     Examples:
       bitwitness audit runs/demo
+      bitwitness audit runs/demo/generations/ID
       bitwitness audit runs/demo --steps 20 --beacon round.json --trust pub.pem
       bitwitness audit runs/demo --no-ray --workers 1
     """
     from cluster.audit import AuditRequest, Workers, audit_command
 
     request = AuditRequest(
-        run=run,
+        run=folder,
+        trained=trained,
         steps=steps,
         beacon=beacon,
         beacon_hex=beacon_hex,
@@ -250,7 +263,7 @@ def verify(
     ] = None,
     run: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="The run that an audit result must be about."),
+        typer.Option(metavar="RUN", help="What an audit result must be about."),
     ] = None,
     as_json: Json = False,
     debug: Debug = False,
@@ -270,7 +283,7 @@ def verify(
 
 
 @app.command()
-def inspect(run: Run, as_json: Json = False, debug: Debug = False) -> Command:
+def inspect(run: Audited, as_json: Json = False, debug: Debug = False) -> Command:
     """Say what a run's folder holds, without judging it.
 
     \b

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cluster.border import Outcome
+from cluster.border import Outcome, one_line
 from cluster.places import existing_run
 from transcript.dsse import ENVELOPE_LIMIT
 from transcript.keys import PublicKey
@@ -25,6 +25,9 @@ from transcript.statements import (
     open_registration,
     open_statement,
 )
+from verifier.text_view import one_line as escaped
+
+_NOUNS = {"training": "run", "generation": "generation"}
 
 
 def inspect_command(run: Path) -> Outcome:
@@ -46,7 +49,9 @@ def describe_run(folder: Path) -> Outcome:
     )
     document = {
         "run": str(folder),
+        "kind": signed.predicate.kind,
         **_registered(signed),
+        **_generated(run, signed.predicate),
         **_logged(run, signed.predicate.run_id),
         **_committed(run, signed.predicate.public_key),
         "bytes": {"store": _size(run.store), "dataset": _size(run.dataset)},
@@ -68,6 +73,20 @@ def _registered(signed: Signed[Registration]) -> dict[str, Any]:
         "record": registration.record,
         "dataset_tokens": registration.dataset.tokens,
         "code_version": registration.code_version,
+    }
+
+
+def _generated(run: RunFolder, registration: Registration) -> dict[str, Any]:
+    """Return what is particular to a generation, as its registration and its folder say it."""
+    if registration.kind == "training":
+        return {}
+    config = registration.config
+    return {
+        "trained": str(config.get("run", "")),
+        "trained_commitment": str(config.get("commitment", "")),
+        "cache": str(config.get("cache", "")),
+        "prompt_bytes": registration.dataset.tokens,
+        "text_hex": run.read(run.text).hex() if run.text.exists() else None,
     }
 
 
@@ -112,18 +131,36 @@ def _size(folder: Path) -> int:
 
 def _text(facts: dict[str, Any]) -> str:
     size = facts["bytes"]["store"] / 1e6
-    loss = "none yet"
-    if facts["first_loss"] is not None and facts["last_loss"] is not None:
-        loss = f"{facts['first_loss']:.3f} -> {facts['last_loss']:.3f}"
-    committed = facts["committed"] or "not yet: the run did not finish"
+    committed = facts["committed"] or f"not yet: the {_NOUNS[facts['kind']]} did not finish"
+    what = _loss_lines(facts) if facts["kind"] == "training" else _text_lines(facts)
     return "\n".join(
         (
-            f"Run        {facts['run_id']} in {facts['run']}",
+            f"{_NOUNS[facts['kind']].capitalize():<10} {facts['run_id']} in {facts['run']}",
             f"Registered {facts['registered']} by key {facts['key_id'][:16]}",
             f"Numerics   {facts['arch']}, profile {facts['profile']}, {facts['ranks']} rank(s)",
             f"Steps      {facts['logged']} of {facts['steps']} logged, recorded: {facts['record']}",
-            f"Loss       {loss}",
+            *what,
             f"Store      {size:.1f} MB",
             f"Committed  {committed}",
         )
     )
+
+
+def _loss_lines(facts: dict[str, Any]) -> list[str]:
+    loss = "none yet"
+    if facts["first_loss"] is not None and facts["last_loss"] is not None:
+        loss = f"{facts['first_loss']:.3f} -> {facts['last_loss']:.3f}"
+    return [f"Loss       {loss}"]
+
+
+def _text_lines(facts: dict[str, Any]) -> list[str]:
+    whose = one_line(f"{facts['trained']}, commitment {facts['trained_commitment'][:16]}")
+    lines = [f"Weights    of run {whose}", f"Cache      {one_line(facts['cache'])}"]
+    if facts["text_hex"] is None:
+        return [*lines, "Text       none yet"]
+    text, prompt = bytes.fromhex(facts["text_hex"]), facts["prompt_bytes"]
+    return [
+        *lines,
+        f'Prompt     "{escaped(text[:prompt])}"',
+        f'Text       "{escaped(text[prompt:])}"',
+    ]

@@ -63,10 +63,11 @@ def _verify(path: Path, key: PublicKey | None, run: Path | None) -> tuple[dict[s
 
 def _text(verified: Verified) -> str:
     when = f", {verified.created}" if verified.created else ""
+    noun = "run" if verified.subject == "training" else verified.subject
     whose = "trusted key" if verified.trusted else "key (not known beforehand)"
     return "\n".join(
         (
-            f"Good       {verified.kind} of run {verified.run_id}{when}",
+            f"Good       {verified.kind} of {noun} {verified.run_id}{when}",
             f"File       {verified.file}",
             f"Signed by  {whose} {verified.key_id}",
             *(f"{name:<10} {value}" for name, value in verified.facts.items()),

@@ -108,6 +108,11 @@ class Registration(Document):
             raise ValueError("either every rank's device was probed, or none")
         return self
 
+    @property
+    def kind(self) -> Literal["training", "generation"]:
+        """What the run is; the configuration of a generation says so."""
+        return "generation" if self.config.get("kind") == "generation" else "training"
+
     def subjects(self) -> Subjects:
         """Name the configuration, the graph and the dataset."""
         return (

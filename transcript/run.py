@@ -12,10 +12,11 @@ from typing import Final
 
 from transcript.files import read_bounded
 
-__all__ = ["GRAPH_LIMIT", "STATEMENT_LIMIT", "RunFolder", "read_bounded"]
+__all__ = ["GRAPH_LIMIT", "STATEMENT_LIMIT", "TEXT", "RunFolder", "read_bounded"]
 
 STATEMENT_LIMIT: Final = 1 << 20
 GRAPH_LIMIT: Final = 64 << 20
+TEXT: Final = "text/output.bin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,11 @@ class RunFolder:
     def weights(self) -> Path:
         """The exported weights."""
         return self.root / "weights" / "model.safetensors"
+
+    @property
+    def text(self) -> Path:
+        """The exported text of a generation."""
+        return self.root / TEXT
 
     def read(self, path: Path, limit: int = STATEMENT_LIMIT) -> bytes:
         """Read one of this run's files; see `read_bounded` for the errors."""

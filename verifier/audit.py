@@ -29,7 +29,7 @@ from verifier.context import RunContext, open_context
 from verifier.cost import check_budget, step_macs
 from verifier.declared import DeclaredFaults, declared_faults
 from verifier.device_probe import check_probes
-from verifier.errors import OptionError
+from verifier.errors import OptionError, ProofFileError
 from verifier.files import CHALLENGE_FILE, PROOF_FILE, REPORT_JSON, RESULT_FILE, VERIFIER_KEY_FILE
 from verifier.prove import make_proof, provable
 from verifier.replay import ReplayTask, run_task
@@ -57,6 +57,8 @@ class AuditOptions:
         threads: threads of one replay and of hashing; all CPUs by default.
         budget: greatest number of multiply-accumulates to replay; None for no limit.
         trusted: keys one of which must be the registered one; any key by default.
+        run: of a generated text, the training run whose weights it used; by default the one in
+            whose folder it lies.
         revealed: of a run that records on challenge, the folder of the trainer's answer; by
             default the one in the run's own folder that is named after the seed.
 
@@ -69,6 +71,7 @@ class AuditOptions:
     threads: int | None = None
     budget: int | None = None
     trusted: tuple[PublicKey, ...] = ()
+    run: Path | None = None
     revealed: Path | None = None
 
     def __post_init__(self) -> None:
@@ -80,7 +83,7 @@ class AuditOptions:
 
 
 class Audit:
-    """One audit of one run; make one with `open`, use it as a context manager.
+    """One audit of one run or generation; make one with `open`, use it as a context manager.
 
     The order is structure (optional to call: `conclude` makes it if need be), run, conclude.
     """
@@ -104,16 +107,17 @@ class Audit:
 
         Raises:
             RunError: no registration or commitment that can be read.
-            OptionError: an answer is given, and there is none, or the run recorded its steps.
+            OptionError: `options.run` is given for a training run, or an answer is given, and there
+                is none, or the run recorded its steps.
             BudgetError: the audit would cost more than the budget, or the run is too large.
             StorageError: the disk or object store fails.
 
         """
         options = options or AuditOptions()
-        context = open_context(folder, options.trusted)
+        context = open_context(folder, options.trusted, run=options.run)
         check_budget(
-            macs_per_step=step_macs(context.graph) * context.config.train.world,
-            steps=min(options.steps, len(context.recorded)),
+            macs_per_step=step_macs(context.graph) * context.plan.world,
+            steps=min(options.steps, len(context.plan.challenged)),
             budget=options.budget,
         )
         _check_answer(context, options.revealed)
@@ -144,7 +148,7 @@ class Audit:
 
     @property
     def _on_challenge(self) -> bool:
-        return self.context.config.record.policy == "on_challenge"
+        return self.context.plan.record.policy == "on_challenge"
 
     def _find_answer(self) -> Path | None:
         """Return the answer to this challenge that lies in the run's folder, if there is one."""
@@ -159,8 +163,9 @@ class Audit:
         found.checks += [self._log_fault] if self._log_fault else []
         found.checks += check_beacon(self.options.beacon, self.commitment.predicate)
         found.checks += self._faults.checks
-        found.checks += check_probes(self.context, self.commitment.predicate)
-        found.checks += guarded("registration.attempts", lambda: check_attempts(self.context))
+        if self.context.plan.tracked:
+            found.checks += check_probes(self.context, self.commitment.predicate)
+            found.checks += guarded("registration.attempts", lambda: check_attempts(self.context))
         return found
 
     @cached_property
@@ -173,7 +178,10 @@ class Audit:
 
     def samples(self) -> list[int]:
         """Return the challenged steps, ascending."""
-        return sample_steps(self.challenge.seed, self.context.recorded, self.options.steps)
+        plan = self.context.plan
+        return sample_steps(
+            self.challenge.seed, plan.challenged, self.options.steps, border=plan.border
+        )
 
     def tasks(self) -> list[ReplayTask]:
         """Return what is to be replayed: the samples that the log has an entry for.
@@ -235,6 +243,7 @@ class Audit:
             pinned=bool(self.options.trusted),
             structure=tuple(self._structure.checks),
             losses=tuple(self._structure.losses),
+            text=self._structure.text,
             reports=tuple(ordered),
             proof=proof is not None,
         )
@@ -284,8 +293,9 @@ class Audit:
         """Make a fraud proof of the first difference that can be proved, if there is one."""
         for report in reports:
             for difference in filter(provable, self._faults.unexcused(report)):
-                # a run that lacks a tree head, say, convicts nobody without the run itself
-                with suppress(TranscriptError):
+                # a run that lacks a tree head, say, or that commits to another cache than its
+                # products read, convicts nobody without the run itself
+                with suppress(TranscriptError, ProofFileError):
                     return make_proof(
                         self.context.folder.root, report.step, difference, self.context.revealed
                     )
@@ -303,7 +313,7 @@ def _check_answer(context: RunContext, revealed: Path | None) -> None:
     """Refuse an answer that is none, or that nobody asked for."""
     if revealed is None:
         return
-    if context.config.record.policy != "on_challenge":
+    if context.plan.record.policy != "on_challenge":
         raise OptionError("the run recorded its steps: there is nothing to be revealed")
     if not revealed.is_dir():
         raise OptionError(f"{revealed}: no such folder of revealed steps")

@@ -21,8 +21,9 @@ class FirstDifference:
 
 
 def first_difference(committed: Array, recomputed: Array) -> FirstDifference | None:
-    """Compare two arrays of 4-byte elements as bits: -0 is not 0, and every NaN is its own."""
+    """Compare two arrays of one dtype as bits: -0 is not 0, and every NaN is its own."""
     a, b = _bits(committed), _bits(recomputed)
+    digits = 2 * a.itemsize
     differs = a != b
     count = int(np.count_nonzero(differs))
     if not count:
@@ -30,8 +31,8 @@ def first_difference(committed: Array, recomputed: Array) -> FirstDifference | N
     first = int(np.argmax(differs))
     return FirstDifference(
         index=tuple(int(i) for i in np.unravel_index(first, committed.shape)),
-        committed_bits=f"{int(a[first]):08x}",
-        recomputed_bits=f"{int(b[first]):08x}",
+        committed_bits=f"{int(a[first]):0{digits}x}",
+        recomputed_bits=f"{int(b[first]):0{digits}x}",
         differing=count,
     )
 
@@ -42,10 +43,11 @@ def differing(committed: Array, recomputed: Array) -> NDArray[np.int64]:
 
 
 def element_bits(array: Array, index: tuple[int, ...]) -> str:
-    """Return the bits of one 4-byte element, 8 hexadecimal digits."""
+    """Return the bits of one element, two hexadecimal digits a byte."""
     position = int(np.ravel_multi_index(index, array.shape))
-    return f"{int(_bits(array)[position]):08x}"
+    return f"{int(_bits(array)[position]):0{2 * array.itemsize}x}"
 
 
-def _bits(array: Array) -> NDArray[np.uint32]:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint32)
+def _bits(array: Array) -> NDArray[np.unsignedinteger]:
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.dtype(f"u{flat.itemsize}"))

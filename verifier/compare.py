@@ -74,15 +74,17 @@ class Comparer:
         self.note(value, committed, tensor.numpy())
         return torch.from_numpy(committed)
 
-    def note(self, value: Value, committed: Array, recomputed: Array) -> None:
-        """Count the difference between two versions of a value, and keep the first few."""
+    def note(self, value: Value, committed: Array, recomputed: Array) -> FirstDifference | None:
+        """Count the difference between two versions of a value, if any, and keep the first few."""
         found = first_difference(committed, recomputed)
         if found is None:
-            return
+            return None
         self.differing += found.differing
-        if len(self._decisive) >= MAX_DIFFERENCES:
-            return
-        difference = self._judge(value, found, committed, recomputed)
+        if len(self._decisive) < MAX_DIFFERENCES:
+            self._keep(self._judge(value, found, committed, recomputed))
+        return found
+
+    def _keep(self, difference: Difference) -> None:
         if difference.evidence in DECISIVE:
             self._decisive.append(difference)
         elif len(self._others) < MAX_DIFFERENCES:
@@ -149,14 +151,20 @@ def _worth_a_look(committed: Array, recomputed: Array) -> Iterator[tuple[int, ..
 
 def compare_states(
     comparer: Comparer, layout: Layout, committed: NDArray[np.uint8], recomputed: NDArray[np.uint8]
-) -> None:
-    """Find which tensors of two packed states differ, and which operators made them."""
-    graph = comparer.graph
+) -> str:
+    """Find which tensors of two packed states differ, and which operators made them.
+
+    Returns:
+        The first such tensor and element, in words; empty if none differs.
+
+    """
+    graph, first = comparer.graph, ""
     for entry, made in zip(layout.entries, graph.state_after, strict=True):
-        value = graph.values[made]
-        comparer.note(
-            value, layout.unpack(committed, entry.name), layout.unpack(recomputed, entry.name)
-        )
+        a, b = (layout.unpack(packed, entry.name) for packed in (committed, recomputed))
+        found = comparer.note(graph.values[made], a, b)
+        if found is not None and not first:
+            first = f"{entry.name}{list(found.index)}: {a[found.index]}, not {b[found.index]}"
+    return first
 
 
 class CommittedSums:

@@ -18,25 +18,18 @@ from verifier import bounds
 from verifier.beacon import Beacon, utc
 from verifier.challenge import Challenge
 from verifier.commitment import OpenedCommitment
-from verifier.context import RunContext, parameter_count
+from verifier.context import RunContext
 from verifier.cost import step_macs
 from verifier.errors import one_line
 from verifier.evidence import level
 from verifier.files import PROOF_FILE
 from verifier.report_data import FORMAT, Draw, ReportData, RunFacts, Signature
-from verifier.sampling import random_draws
+from verifier.sampling import random_draws, worth
 from verifier.step_report import StepReport
 from verifier.verdict import Check, Overall, Verdict, match, overall
+from verifier.weights import parameter_count
 
 _MAX_TEXT = 1900
-
-# DESIGN: what no audit of this kind can show.
-LIMITS = (
-    "That no other training ran elsewhere, beside this one or before it.",
-    "That the training data is good, lawful or complete; only that it is the registered data.",
-    "That the hardware is what it is said to be, beyond the arithmetic that it shows.",
-    "When things happened: times are what each signer states.",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +44,7 @@ class Conclusion:
         pinned: whether the auditor knew the trainer's key beforehand.
         structure: the checks over the whole run.
         losses: committed losses by step, as f32 bits.
+        text: the exported text, if there is one.
         reports: of all challenged steps, ascending.
         proof: whether there is a fraud proof beside the result.
 
@@ -63,6 +57,7 @@ class Conclusion:
     pinned: bool
     structure: tuple[Check, ...]
     losses: tuple[str, ...]
+    text: bytes
     reports: tuple[StepReport, ...]
     proof: bool
 
@@ -82,7 +77,7 @@ class Conclusion:
     @property
     def draws(self) -> int:
         """How many steps were drawn at random."""
-        return random_draws(len(self.context.recorded), len(self.reports))
+        return random_draws(len(self.context.plan.challenged), len(self.reports))
 
     @property
     def f_max(self) -> Decimal | None:
@@ -93,8 +88,11 @@ class Conclusion:
         """
         if self.overall is not Overall.PASS:
             return None
-        between = max(len(self.context.recorded) - 2, 0)
-        return bounds.f_max(self.draws, self.delta, population=between)
+        plan, between = self.context.plan, max(len(self.context.plan.challenged) - 2, 0)
+        draws = worth(plan.challenged, len(self.reports), border=plan.border)
+        # all drawn is all looked at, whatever the draws are worth
+        left = self.draws < between
+        return bounds.f_max(draws, self.delta, population=between if left else draws)
 
     def report_data(self, key: PublicKey) -> ReportData:
         """Return what report.json holds."""
@@ -119,9 +117,10 @@ class Conclusion:
             checks=self.structure,
             steps=self.reports,
             losses=self.losses,
-            evidence=level(self.context.config.numerics),
+            evidence=level(self.context.plan.numerics),
             not_checked=tuple(self.not_checked()),
             commands=self._commands(),
+            text=self.context.subject.text_facts(self.text),
         )
 
     def sign(self, key: PrivateKey, report: bytes) -> bytes:
@@ -148,7 +147,7 @@ class Conclusion:
             ),
             verdict=self.overall.value,
             sampled=len(self.reports),
-            total=self.context.config.train.steps,
+            total=self.context.plan.steps,
             delta=str(self.delta),
             # Without a bound, the share of bad steps is still at most all of them.
             f_max=str(self.f_max if self.f_max is not None else Decimal(1)),
@@ -161,7 +160,7 @@ class Conclusion:
 
     def not_checked(self) -> Iterator[str]:
         """Yield what this audit does not show, one sentence each."""
-        steps, recorded = self.context.config.train.steps, len(self.context.recorded)
+        steps, recorded = self.context.plan.steps, len(self.context.plan.challenged)
         left = recorded - len(self.reports)
         if left > 0:
             yield (
@@ -172,7 +171,8 @@ class Conclusion:
             yield (
                 f"The arithmetic of {steps - recorded:,} steps that the registered policy did not "
                 "record: they cannot be replayed, were never among those drawn, and the bound "
-                "does not speak of them; neither does anything show that their losses are true."
+                "does not speak of them; neither does anything show that "
+                f"{self.context.plan.words.unrecorded}."
             )
         yield self.challenge.caveat()
         if not self.pinned:
@@ -185,22 +185,22 @@ class Conclusion:
                 f"What became of {self.context.registration.attempt - 1} earlier attempts that the "
                 "trainer says it made at this run."
             )
-        yield from LIMITS
+        yield from self.context.plan.words.limits
 
     def _facts(self) -> RunFacts:
-        config = self.context.config
+        plan = self.context.plan
         return RunFacts(
             run_id=self.context.run_id,
-            name=config.name,
-            steps=config.train.steps,
-            recorded=len(self.context.recorded),
-            ranks=config.train.world,
-            parameters=parameter_count(config),
-            source=one_line(config.data.source),
-            device=config.numerics.device,
-            arch=config.numerics.arch,
-            profile=config.numerics.profile,
-            macs_per_step=step_macs(self.context.graph) * config.train.world,
+            name=plan.name or self.context.run_id,
+            steps=plan.steps,
+            recorded=len(plan.challenged),
+            ranks=plan.world,
+            parameters=parameter_count(plan.model),
+            source=one_line(plan.source),
+            device=plan.numerics.device,
+            arch=plan.numerics.arch,
+            profile=plan.numerics.profile,
+            macs_per_step=step_macs(self.context.graph) * plan.world,
         )
 
     def _signatures(self, key: PublicKey) -> tuple[Signature, ...]:
@@ -232,8 +232,8 @@ class Conclusion:
 
     def _coverage(self) -> dict[str, str | int]:
         """Return what was computed again; multiply-accumulates as strings: they pass 2^53."""
-        config = self.context.config
-        total = step_macs(self.context.graph) * config.train.world * config.train.steps
+        plan = self.context.plan
+        total = step_macs(self.context.graph) * plan.world * plan.steps
         return {
             "macs": str(sum(report.macs for report in self.reports)),
             "macs_total": str(total),
@@ -242,7 +242,7 @@ class Conclusion:
             "elements": sum(report.elements for report in self.reports),
             "elements_differing": sum(report.differing for report in self.reports),
             "random_draws": self.draws,
-            "recorded_steps": len(self.context.recorded),
+            "recorded_steps": len(self.context.plan.challenged),
         }
 
     def _commands(self) -> tuple[str, ...]:
@@ -254,7 +254,7 @@ class Conclusion:
             *((f"bitwitness verify {PROOF_FILE}",) if self.proof else ()),
             "jq -r .payload audit-result.dsse.json | base64 -d | jq -r .predicate.report",
             "sha256sum report.json",
-            f"bitwitness audit RUN {again}",
+            f"bitwitness audit {self.context.plan.words.folder} {again}",
         )
 
 

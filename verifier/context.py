@@ -1,32 +1,30 @@
 """A run as its registration describes it, with everything that follows from that alone.
 
-Graph, layouts and constants are derived by the verifier's own installation from the registered
+Graph, layouts and tables are derived by the verifier's own installation from the registered
 configuration; nothing of them is read from the run. What a registration asks for is weighed
-before anything is derived from it: a stranger wrote it.
+before anything is derived from it: a stranger wrote it. "Run" means a training run or a
+generated text, as in the formats; `verifier.subject` says what differs.
 """
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from trainer.config import RunConfig
-from trainer.constants import step_constants
 from trainer.dataset import read_dataset
 from trainer.errors import TrainerError
+from trainer.generate.config import GenerationConfig
 from trainer.graph import StepGraph
-from trainer.model import parameter_specs
 from trainer.plan import layouts_of
 from trainer.reveal import STORE
-from trainer.trace import derive_graph
 from transcript import canonical
 from transcript.dsse import ENVELOPE_LIMIT, Envelope
 from transcript.errors import StorageError, TranscriptError
@@ -35,14 +33,12 @@ from transcript.log import LogReader
 from transcript.model import check_type
 from transcript.run import RunFolder
 from transcript.statements import Registration, open_registration
-from transcript.store import Layouts
-from verifier.errors import BudgetError, RunError
+from transcript.store import Layouts, RunStore
+from verifier.errors import OptionError, RunError
+from verifier.generation import GenerationSubject
+from verifier.subject import Arrays, Plan, Subject, limit, memory
+from verifier.training import TrainingSubject
 from verifier.verdict import Check, Verdict, match
-
-# Deriving a graph takes about a millisecond a layer, a RoPE table 20 microseconds an entry.
-MAX_LAYERS = 2048
-MAX_ROPE_ENTRIES = 1 << 22
-MAX_ELEMENTS = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +51,7 @@ class RunContext:
         registration_digest: SHA-256 of its signed payload, 64 hexadecimal digits.
         key: the key that it names.
         signature: the check of its signature.
-        config: the configuration.
+        subject: what its configuration describes.
         graph: the step graph, derived.
         layouts: of arena, state and constants, derived.
         revealed: a folder of steps that the trainer revealed; None if the run's own store is
@@ -68,7 +64,7 @@ class RunContext:
     registration_digest: str
     key: PublicKey
     signature: Check
-    config: RunConfig
+    subject: Subject
     graph: StepGraph
     layouts: Layouts
     revealed: Path | None = None
@@ -79,28 +75,32 @@ class RunContext:
         return self.registration.run_id
 
     @property
-    def dataset_root(self) -> str:
-        """The registered root of the token store, hex."""
-        return self.registration.dataset.root
+    def plan(self) -> Plan:
+        """What its configuration says in so many words."""
+        return self.subject.plan
 
     @property
-    def constants(self) -> dict[str, torch.Tensor]:
-        """The constants of a step, derived."""
-        return _constants(self.config)
+    def tables(self) -> Arrays:
+        """The constants of a step that follow from the configuration."""
+        return _tables_of(canonical.dumps(self.subject.document()))
+
+    @property
+    def given(self) -> bool:
+        """Whether some constants are the prover's own, to be read from the store."""
+        return any(entry.name not in self.tables for entry in self.layouts.constants.entries)
 
     def log(self) -> LogReader:
         """Open the log; use as a context manager."""
-        return LogReader(self.folder.log, self.run_id, max_leaves=self.config.train.steps + 1)
+        return LogReader(self.folder.log, self.run_id, max_leaves=self.plan.steps + 1)
 
-    @property
-    def recorded(self) -> list[int]:
-        """The steps that the registered policy records in full, or promises to reveal."""
-        return self.config.record.challenged(self.config.train.steps)
+    def store(self) -> RunStore:
+        """Open the store; TranscriptError if it is missing or another than was derived."""
+        return RunStore.open(self.folder.store, self.layouts)
 
-    @property
-    def steps_store(self) -> Path:
-        """The store that has arenas and states of the challenged steps."""
-        return self.revealed / STORE if self.revealed else self.folder.store
+    def steps_store(self) -> RunStore:
+        """Open the store that has arenas and states of the challenged steps; errors as `store`."""
+        place = self.revealed / STORE if self.revealed else self.folder.store
+        return RunStore.open(place, self.layouts)
 
     def tokens(self) -> NDArray[np.uint8]:
         """Return the token store as it was first read by this process, u8 [n].
@@ -109,18 +109,33 @@ class RunContext:
         """
         return _tokens(self.folder, self.registration.dataset.tokens)
 
+    def batch(self, step: int, rank: int) -> Arrays:
+        """Return one rank's batch of a step, derived; errors as `Subject.batch`."""
+        return self.subject.batch(self.tokens, self.registration.dataset.root, step, rank)
+
 
 def open_context(
-    root: Path, trusted: tuple[PublicKey, ...] = (), revealed: Path | None = None
+    root: Path,
+    trusted: tuple[PublicKey, ...] = (),
+    *,
+    run: Path | None = None,
+    revealed: Path | None = None,
 ) -> RunContext:
     """Read a run's registration and derive what follows from it.
 
     A registration with a bad signature is still opened: `signature` says so, and the other
     checks go on with what it claims.
 
+    Args:
+        root: the run's folder.
+        trusted: keys one of which must be the registered one; any key by default.
+        run: of a generated text, the folder of the training run that it came from.
+        revealed: a folder of steps that the trainer revealed, see `RunContext`.
+
     Raises:
         RunError: there is no registration that can be read, or its configuration is none that
             this verifier can derive a graph from.
+        OptionError: `run` is given for what is itself a training run.
         BudgetError: the configuration is too large to derive anything from.
         StorageError: the disk fails.
 
@@ -131,9 +146,9 @@ def open_context(
         data = folder.read(folder.registration)
         registration, digest = _unverified(data, file)
         key = PublicKey.from_pem(registration.public_key.encode(), file=file)
-        config = RunConfig.from_document(registration.config, name=f"{file}: config")
-        graph = derived_graph(config)
-        check_memory(config, graph)
+        subject = subject_of(registration.config, name=f"{file}: config", run=run)
+        graph = derived_graph(subject)
+        check_memory(subject, graph)
     except StorageError:
         raise
     except (TranscriptError, TrainerError) as error:
@@ -144,75 +159,61 @@ def open_context(
         registration_digest=digest,
         key=key,
         signature=_signature(data, trusted, key, file),
-        config=config,
+        subject=subject,
         graph=graph,
         layouts=layouts_of(graph),
         revealed=revealed,
     )
 
 
-def check_size(config: RunConfig) -> None:
-    """Refuse a configuration that nothing should be derived from, by its numbers alone.
+def subject_of(
+    document: Mapping[str, Any], *, name: str = "config", run: Path | None = None
+) -> Subject:
+    """Return what a registered configuration describes.
 
     Raises:
-        BudgetError: too many layers, too long a context, an activation of a tera of elements, or
-            a state that does not fit thrice into this machine's memory.
+        ConfigError: it is the configuration of neither a training run nor a generation.
+        OptionError: `run` is given for a training run.
 
     """
-    model, rows = config.model, config.train.batch * config.model.context
-    _limit("layers", model.layers, MAX_LAYERS)
-    _limit("entries of RoPE tables", model.context * model.head_size // 2, MAX_ROPE_ENTRIES)
-    widest = max(model.vocab, 2 * model.hidden, 3 * model.width, model.heads * model.context)
-    _limit("elements in one activation", rows * widest, MAX_ELEMENTS)
-    _limit("bytes of states", 9 * 4 * parameter_count(config), _memory())
+    if document.get("kind") == "generation":
+        return GenerationSubject(
+            config=GenerationConfig.from_document(document, name=name), run=run
+        )
+    if run is not None:
+        raise OptionError(f"{name} is of a training run: only a generation has one it came from")
+    return TrainingSubject(config=RunConfig.from_document(document, name=name))
 
 
-def check_memory(config: RunConfig, graph: StepGraph) -> None:
+def check_memory(subject: Subject, graph: StepGraph) -> None:
     """Refuse to replay steps whose arenas do not fit into memory: all ranks' are read at once.
 
     Raises:
         BudgetError: they do not.
 
     """
-    needed = config.train.world * graph.arena.bytes + 3 * graph.layout("state").bytes
-    _limit("bytes for the arenas of a step", needed, _memory())
+    held = 3 * graph.layout("state").bytes + graph.layout("constant").bytes
+    limit("bytes for the arenas of a step", subject.plan.world * graph.arena.bytes + held, memory())
 
 
-def _limit(what: str, needed: int, limit: int) -> None:
-    if needed > limit:
-        raise BudgetError(f"the registered run needs {needed:,} {what}, the limit is {limit:,}")
-
-
-def _memory() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def parameter_count(config: RunConfig) -> int:
-    """Return the number of parameters of the model."""
-    return sum(prod(spec.shape) for spec in parameter_specs(config.model))
-
-
-def derived_graph(config: RunConfig) -> StepGraph:
-    """Return the step graph of a stranger's configuration; BudgetError as `check_size`."""
-    check_size(config)
-    return _graph_of(canonical.dumps(config.document()))
+def derived_graph(subject: Subject) -> StepGraph:
+    """Return the step graph of a stranger's configuration; BudgetError if it is too large."""
+    subject.check_size()
+    return _graph_of(canonical.dumps(subject.document()))
 
 
 @lru_cache(maxsize=4)
 def _graph_of(document: bytes) -> StepGraph:
-    config = canonical.loads(document, limit=len(document))
-    return derive_graph(RunConfig.from_document(config))
+    return _subject(document).derive_graph()
 
 
 @lru_cache(maxsize=4)
-def _constants_of(document: bytes) -> dict[str, torch.Tensor]:
-    config = RunConfig.from_document(canonical.loads(document, limit=len(document)))
-    arrays = step_constants(config.model, config.train.world)
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+def _tables_of(document: bytes) -> Arrays:
+    return _subject(document).tables()
 
 
-def _constants(config: RunConfig) -> dict[str, torch.Tensor]:
-    return _constants_of(canonical.dumps(config.document()))
+def _subject(document: bytes) -> Subject:
+    return subject_of(canonical.loads(document, limit=len(document)))
 
 
 @lru_cache(maxsize=1)

@@ -81,7 +81,7 @@ def declared_faults(
         StorageError: the disk fails.
 
     """
-    world = context.config.train.world
+    world = context.plan.world
     by_step: dict[int, tuple[DeclaredFault, ...]] = {}
     checks: list[Check] = []
     for digest in commitment.predicate.faults:
@@ -93,7 +93,7 @@ def declared_faults(
             checks.append(from_error(NAME, error))
         else:
             by_step[fault.step] = (*by_step.get(fault.step, ()), fault)
-    checks += _said(by_step, context.config.train.steps)
+    checks += _said(by_step, context.plan.steps)
     return DeclaredFaults(world=world, checks=tuple(checks), by_step=by_step)
 
 

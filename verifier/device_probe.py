@@ -40,10 +40,10 @@ def check_probes(context: RunContext, commitment: Commitment) -> list[Check]:
 
 
 def _check(context: RunContext, moment: Moment, probes: Sequence[str], root: str) -> Check:
-    name, numerics = f"device.probe.{moment}", context.config.numerics
+    name, numerics = f"device.probe.{moment}", context.plan.numerics
     known = level(numerics)
-    if len(probes) != context.config.train.world:
-        missing = MissingError(f"{len(probes)} of {context.config.train.world} devices were probed")
+    if len(probes) != context.plan.world:
+        missing = MissingError(f"{len(probes)} of {context.plan.world} devices were probed")
         return Check(name=name, verdict=Verdict.NON_RESPONSE, detail=str(missing))
     if known == "unknown":
         detail = f"{numerics.arch} has no tensor cores for profile {numerics.profile}"
@@ -80,7 +80,7 @@ def _whose(context: RunContext, moment: Moment, root: str, found: str) -> str:
     """Say which architectures of the table give these answers."""
     fitting = []
     for arch in isa.ARCHITECTURES:
-        numerics = context.config.numerics.model_copy(update={"arch": arch})
+        numerics = context.plan.numerics.model_copy(update={"arch": arch})
         try:
             answer = _emulated(context, numerics, moment, root)
         except UnsupportedError:
@@ -105,7 +105,7 @@ def _first(
     found, right = np.frombuffer(data, "<u4"), np.frombuffer(expected, "<u4")
     first = int(np.argmax(found != right))
     product, row, column = np.unravel_index(first, (len(found) // EDGE**2, EDGE, EDGE))
-    yield "product", probed_profiles(context.config.numerics)[int(product)]
+    yield "product", probed_profiles(context.plan.numerics)[int(product)]
     yield "index", str([int(row), int(column)])
     yield "answered", f"{int(found[first]):08x}"
     yield "recomputed", f"{int(right[first]):08x}"

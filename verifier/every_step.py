@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from trainer.constants import step_scalars
-from trainer.data import batch_at
 from trainer.errors import DataError
 from transcript.errors import StorageError, TranscriptError
 from transcript.leaves import arena_root
@@ -66,14 +64,13 @@ class StepScan:
         self.first: StepLeaf | None = None
         self.last: StepLeaf | None = None
         self._unparsed: Check | None = None
-        self._binding = EveryStep("log.leaf", "entries name this run, registration and graph")
+        words = context.plan.words
+        self._binding = EveryStep(
+            "log.leaf", f"entries name this {words.noun}, registration and graph"
+        )
         self._chain = EveryStep("state.chain", "each step begins with the state of the one before")
-        self._scalars = EveryStep(
-            "scalars.schedule", "learning rate and bias corrections follow the schedule"
-        )
-        self._batches = EveryStep(
-            "batch.schedule", "the data of every rank is what the schedule dictates"
-        )
+        self._scalars = EveryStep("scalars.schedule", words.scalars)
+        self._batches = EveryStep("batch.schedule", words.batches)
         self._no_batches: Check | None = None
 
     def run(self) -> list[Check]:
@@ -103,14 +100,15 @@ class StepScan:
     def _bind(self, leaf: StepLeaf) -> None:
         context = self._context
         metrics = " ".join(sorted(context.graph.metrics))
-        world = context.config.train.world
+        world = context.plan.world
         self._binding.see(
             leaf.step,
             expected=f"{context.registration_digest} {context.graph.digest} {world} {metrics}",
             found=f"{leaf.registration} {leaf.graph_digest} {len(leaf.arenas)} "
             f"{' '.join(sorted(leaf.metrics))}",
         )
-        self.losses.append(leaf.metrics.get("loss", ""))
+        if "loss" in context.graph.metrics:
+            self.losses.append(leaf.metrics.get("loss", ""))
 
     def _follow(self, leaf: StepLeaf) -> None:
         expected = self.last.state_after if self.last else self._context.registration
@@ -119,15 +117,14 @@ class StepScan:
         self.first, self.last = self.first or leaf, leaf
 
     def _schedule(self, leaf: StepLeaf) -> None:
-        config = self._context.config
-        scalars = step_scalars(config.optim, config.train.steps, leaf.step)
+        scalars, world = self._context.subject.scalars(leaf.step), self._context.plan.world
         self._scalars.see(
             leaf.step, expected=" ".join(f32_bits(scalars)), found=" ".join(leaf.scalars)
         )
         if self._no_batches:
             return
         try:
-            expected = " ".join(self._batch_root(leaf.step, r) for r in range(config.train.world))
+            expected = " ".join(self._batch_root(leaf.step, r) for r in range(world))
         except StorageError:
             raise
         except TranscriptError as error:
@@ -141,7 +138,5 @@ class StepScan:
         self._batches.see(leaf.step, expected=expected, found=" ".join(leaf.batches))
 
     def _batch_root(self, step: int, rank: int) -> str:
-        context = self._context
-        layout = context.graph.layout("batch")
-        arrays = batch_at(context.tokens(), context.dataset_root, context.config, step, rank)
-        return arena_root(layout.pack(arrays), layout).hex()
+        layout = self._context.graph.layout("batch")
+        return arena_root(layout.pack(self._context.batch(step, rank)), layout).hex()

@@ -47,6 +47,8 @@ class FraudProof:
         graph: the step graph's document, zlib in base64.
         arena: opened leaves against the arena root of `rank` in `leaf`.
         state: the same against the root of the state before.
+        state_after: the same against the root of the state after.
+        constants: the same against the registered root of the constants.
 
     """
 
@@ -60,12 +62,18 @@ class FraudProof:
     output_leaf: int
     arena: tuple[Opening, ...]
     state: tuple[Opening, ...]
+    state_after: tuple[Opening, ...] = ()
+    constants: tuple[Opening, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvedFraud:
-    """What a fraud proof proves: of which step, value and element the committed bits are false."""
+    """What a fraud proof proves: of which step, value and element the committed bits are false.
 
+    `kind` is what the run of that id is, as its registration says: training or generation.
+    """
+
+    kind: str
     run_id: str
     key_id: str
     registration: str
@@ -82,8 +90,8 @@ _ADAPTER = TypeAdapter(FraudProof)
 
 
 def dump_proof(proof: FraudProof) -> bytes:
-    """Return the file."""
-    return _ADAPTER.dump_json(proof)
+    """Return the file; byte ranges that operands seldom lie in are left out if they do not."""
+    return _ADAPTER.dump_json(proof, exclude_defaults=True)
 
 
 def pack_graph(document: bytes) -> str:
@@ -110,12 +118,10 @@ def check_proof(data: bytes, trusted: tuple[PublicKey, ...] = (), *, file: str =
     leaf = _leaf(proof, signed, file)
     if not 0 <= proof.rank < len(leaf.arenas):
         raise ProofFileError(f"there is no rank {proof.rank}", file=file)
-    opened = {
-        "arena": checked_leaves(proof.arena, graph.arena, leaf.arenas[proof.rank]),
-        "state": checked_leaves(proof.state, graph.layout("state"), leaf.state_before),
-    }
+    opened = _opened(proof, graph, leaf, signed.predicate)
     tile, found = _judge(graph, _numerics(signed.predicate, file), proof.output_leaf, opened, file)
     return ProvedFraud(
+        kind=signed.predicate.kind,
         run_id=leaf.run_id,
         key_id=signed.signers[0].key_id,
         registration=signed.digest,
@@ -127,6 +133,22 @@ def check_proof(data: bytes, trusted: tuple[PublicKey, ...] = (), *, file: str =
         recomputed_bits=found.recomputed_bits,
         differing=found.differing,
     )
+
+
+def _opened(
+    proof: FraudProof, graph: StepGraph, leaf: StepLeaf, registration: Registration
+) -> Opened:
+    """Check every opened leaf against the root of its byte range."""
+    state = graph.layout("state")
+    ranges = {
+        "arena": (proof.arena, graph.arena, leaf.arenas[proof.rank]),
+        "state": (proof.state, state, leaf.state_before),
+        "state_after": (proof.state_after, state, leaf.state_after),
+        "constants": (
+            proof.constants, graph.layout("constant"), registration.constants_root,
+        ),
+    }  # fmt: skip
+    return {name: checked_leaves(*opened) for name, opened in ranges.items()}
 
 
 def _judge(

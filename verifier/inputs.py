@@ -6,7 +6,7 @@ batch and the scalars are derived again, and only compared with what the leaf sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,14 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.constants import step_scalars
-from trainer.data import batch_at
 from transcript.errors import StorageError, TranscriptError
 from transcript.layout import Layout
 from transcript.leaves import arena_root
 from transcript.log import StepLeaf
 from transcript.store import RunStore
 from verifier.context import RunContext
+from verifier.subject import Arrays
 from verifier.verdict import Check, compared, from_stored
 
 Bytes = NDArray[np.uint8]
@@ -38,10 +37,16 @@ class StepInputs:
 
     leaf: StepLeaf
     store: RunStore
-    state: Mapping[str, NDArray[np.float32]]
+    state: dict[str, Tensor]
+    constants: dict[str, Tensor]
     arenas: list[Bytes]
     batches: list[dict[str, Tensor]]
     scalars: Tensor
+
+    def named(self, rank: int) -> dict[str, Tensor]:
+        """Return everything that the step of a rank reads, by name."""
+        batch = self.batches[rank]
+        return {**self.state, **batch, **self.constants, "scalars": self.scalars}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,7 @@ class InputOpener:
         """
         context = self.context
         leaf = self._leaf(step, line, registration)
-        store = RunStore.open(context.steps_store, context.layouts)
+        store = context.steps_store()
         layouts = context.layouts
         state = self._opened(
             "step.state_before",
@@ -83,7 +88,8 @@ class InputOpener:
         return StepInputs(
             leaf=leaf,
             store=store,
-            state=layouts.state.unpack_all(state),
+            state=tensors(layouts.state.unpack_all(state)),
+            constants=self._constants(store),
             arenas=arenas,
             batches=[self._batch(leaf, rank) for rank in range(len(arenas))],
             scalars=self._scalars(leaf),
@@ -106,7 +112,7 @@ class InputOpener:
             )
         )
         leaf = StepLeaf.parse(line, step=step, run_id=context.run_id)
-        expected = f"{registration} {context.graph.digest} {context.config.train.world}"
+        expected = f"{registration} {context.graph.digest} {context.plan.world}"
         self._require(
             compared(
                 "step.leaf",
@@ -137,32 +143,49 @@ class InputOpener:
     def _batch(self, leaf: StepLeaf, rank: int) -> dict[str, Tensor]:
         """Derive a rank's batch from the token store and compare it with the committed root."""
         context = self.context
-        arrays = batch_at(context.tokens(), context.dataset_root, context.config, leaf.step, rank)
+        arrays = context.batch(leaf.step, rank)
         layout = context.graph.layout("batch")
         root = self.roots[f"batches/{rank}"] = arena_root(layout.pack(arrays), layout).hex()
         self._require(
             compared(
                 "step.batch",
-                f"the batch of rank {rank} is the one that the schedule dictates",
+                context.plan.words.batch.format(rank=rank),
                 expected=root,
                 found=leaf.batches[rank],
             )
         )
-        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return tensors(arrays)
+
+    def _constants(self, store: RunStore) -> dict[str, Tensor]:
+        """Return the derived tables, beside constants of the prover's if there are any."""
+        context, layout = self.context, self.context.layouts.constants
+        if not context.given:
+            return tensors(context.tables)
+        packed = self._opened(
+            "step.constants",
+            "constants",
+            (layout, context.registration.constants_root),
+            store.read_constants,
+        )
+        return tensors({**layout.unpack_all(packed), **context.tables})
 
     def _scalars(self, leaf: StepLeaf) -> Tensor:
         """Compare the committed scalars with the schedule, and return the schedule's."""
-        config = self.context.config
-        scalars = step_scalars(config.optim, config.train.steps, leaf.step)
+        scalars = self.context.subject.scalars(leaf.step)
         self.checks.append(
             compared(
                 "step.scalars",
-                "learning rate and bias corrections follow the schedule",
+                self.context.plan.words.scalars,
                 expected=" ".join(f32_bits(scalars)),
                 found=" ".join(leaf.scalars),
             )
         )
         return torch.from_numpy(scalars)
+
+
+def tensors(arrays: Arrays) -> dict[str, Tensor]:
+    """Wrap arrays by name, without a copy."""
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 def f32_bits(array: NDArray[np.float32]) -> list[str]:

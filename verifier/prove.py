@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from trainer.graph import GEMM
 from transcript import canonical
-from transcript.store import RunStore
-from verifier.context import open_context
+from transcript.layout import Layout
+from verifier.context import RunContext, open_context
 from verifier.errors import ProofFileError
 from verifier.fraud import FORMAT, FraudProof, check_proof, dump_proof, pack_graph
-from verifier.openings import open_leaves
+from verifier.openings import Bytes, Opening, open_leaves
 from verifier.step_report import Difference
 from verifier.tile import Tile
 
@@ -34,10 +36,7 @@ def make_proof(
         raise ProofFileError(f"no fraud proof for {difference.op} ({difference.evidence})")
     context = open_context(folder, revealed=revealed)
     tile = Tile.of_element(context.graph, difference.value, difference.index)
-    store = RunStore.open(context.steps_store, context.layouts)
-    layouts, wanted = context.layouts, tile.leaves()
-    arena, state = store.read_arena(difference.rank, step), store.read_state(step)
-    steps = context.config.train.steps
+    steps = context.plan.steps
     with context.log() as log:
         proof = FraudProof(
             format=FORMAT,
@@ -48,9 +47,25 @@ def make_proof(
             inclusion=tuple(item.hex() for item in log.inclusion_proof(step, steps)),
             rank=difference.rank,
             output_leaf=tile.leaf,
-            arena=open_leaves(arena, layouts.arena, wanted["arena"]),
-            state=open_leaves(state, layouts.state, wanted["state"]),
+            **_openings(context, difference.rank, step, tile.leaves()),
         )
     data = dump_proof(proof)
     check_proof(data)
     return data
+
+
+def _openings(
+    context: RunContext, rank: int, step: int, wanted: Mapping[str, list[int]]
+) -> dict[str, tuple[Opening, ...]]:
+    """Open the wanted leaves of each byte range; one of which none are wanted is not read."""
+    store, layouts = context.steps_store(), context.layouts
+    ranges: Mapping[str, tuple[Callable[[], Bytes], Layout]] = {
+        "arena": (partial(store.read_arena, rank, step), layouts.arena),
+        "state": (partial(store.read_state, step), layouts.state),
+        "state_after": (partial(store.read_state, step + 1), layouts.state),
+        "constants": (context.store().read_constants, layouts.constants),
+    }
+    return {
+        name: open_leaves(read(), layout, wanted[name]) if wanted[name] else ()
+        for name, (read, layout) in ranges.items()
+    }

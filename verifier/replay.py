@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import torch
 
 from emulator_ext import EmulatorError, NonFiniteError, OperandError
 from trainer.errors import TrainerError
@@ -25,7 +23,8 @@ from transcript.leaves import arena_root
 from verifier.compare import CommittedSums, Comparer, compare_states
 from verifier.context import RunContext, open_context
 from verifier.cost import step_macs
-from verifier.evidence import ElementEvidence, level
+from verifier.element_evidence import ElementEvidence
+from verifier.evidence import level
 from verifier.inputs import Bytes, InputOpener, StepInputs, StopError, f32_bits
 from verifier.plausible import judge_numerics
 from verifier.step_report import MAX_DIFFERENCES, Difference, StepReport, one_per_name
@@ -156,7 +155,7 @@ def _replay(context: RunContext, task: ReplayTask, tally: _Tally) -> None:
 def _replay_rank(context: RunContext, inputs: StepInputs, rank: int, tally: _Tally) -> Bytes | None:
     """Run the graph for one rank; return the state after, packed, or None if it aborted."""
     graph, arena = context.graph, inputs.arenas[rank]
-    evidence = ElementEvidence(graph, context.config.numerics, arena, inputs.state)
+    evidence = ElementEvidence(graph, context.plan.numerics, arena, inputs.named(rank))
     comparer = Comparer(graph, arena, rank, evidence, evidence.plausible)
     try:
         result = _execute(context, inputs, rank, comparer)
@@ -174,9 +173,9 @@ def _execute(context: RunContext, inputs: StepInputs, rank: int, sink: Comparer)
     with collective.use(CommittedSums(context.graph, inputs.arenas)):
         return execute(
             context.graph,
-            state={name: torch.from_numpy(array) for name, array in inputs.state.items()},
+            state=inputs.state,
             batch=inputs.batches[rank],
-            constants=context.constants,
+            constants=inputs.constants,
             scalars=inputs.scalars,
             sink=sink,
         )
@@ -237,31 +236,35 @@ def _judge_state(context: RunContext, inputs: StepInputs, packed: Bytes, tally: 
         expected=root,
         found=inputs.leaf.state_after,
     )
-    tally.checks.append(check)
     if not check.ok:
-        _locate_in_state(context, inputs, packed, tally)
+        where = _locate_in_state(context, inputs, packed, tally)
+        check = replace(
+            check, detail=f"{check.detail}; first in {where}" if where else check.detail
+        )
+    tally.checks.append(check)
     return check.ok
 
 
 def _locate_in_state(
     context: RunContext, inputs: StepInputs, recomputed: Bytes, tally: _Tally
-) -> None:
-    """Name the tensors that differ, if the state after was kept and opens the committed root."""
+) -> str:
+    """Say where the states differ, if the one after was kept and opens the committed root."""
     layout, leaf = context.layouts.state, inputs.leaf
     kept = None
     # The roots differ whatever lies there; without it there is just nothing to look closer at.
     with contextlib.suppress(TranscriptError):
         kept = inputs.store.read_state(leaf.step + 1)
     if kept is None or arena_root(kept, layout).hex() != leaf.state_after:
-        return
+        return ""
     comparer = Comparer(context.graph, kept, -1, lambda _node, _index: "exact")
-    compare_states(comparer, layout, kept, recomputed)
+    first = compare_states(comparer, layout, kept, recomputed)
     tally.count(comparer)
+    return first
 
 
 def _aborted(error: EmulatorError, context: RunContext, rank: int) -> Check:
     """Return the check for operators that refuse what was committed: training stops there, too."""
-    known = level(context.config.numerics) in {"exact", "recorded"}
+    known = level(context.plan.numerics) in {"exact", "recorded"}
     # indices come from the batch alone, whatever is known of the tensor cores
     stopped = isinstance(error, OperandError) or (known and isinstance(error, NonFiniteError))
     return Check(

@@ -7,6 +7,8 @@ passes through the template engine's escaping.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,9 @@ from transcript.files import read_bounded, write_atomic
 from verifier import bounds
 from verifier.chart import HEIGHT, SHAPES, WIDTH, loss_chart
 from verifier.files import MAX_REPORT_BYTES, REPORT_HTML, REPORT_JSON, RESULT_FILE
-from verifier.report_data import ReportData, from_json
+from verifier.report_data import ReportData, TextFacts, from_json
 from verifier.step_report import GRAVITY, StepReport
+from verifier.text_view import TextView, text_view
 from verifier.verdict import Check, Overall, Verdict
 from verifier.verify import verify_file
 
@@ -29,6 +32,7 @@ MAX_STEP_ROWS = 120
 MAX_CHECK_ROWS = 48
 MAX_FAULT_ROWS = 12
 MAX_DIFFERENCE_ROWS = 8
+MAX_TEXTS = 1
 
 HEADLINES = {
     Overall.PASS: "Verified",
@@ -41,13 +45,40 @@ SENTENCES = {
         "Everything that was checked came out exactly as the trainer committed it, to the last bit."
     ),
     Overall.FAIL: (
-        "At least one thing in the record of this training run is not what it is claimed to be."
+        "At least one thing in the record of {subject} is not what it is claimed to be."
     ),
     Overall.INCOMPLETE: (
         "Nothing was found to be false, but something that the audit needs was missing or could "
-        "not be decided, so this run does not count as verified."
+        "not be decided, so {this} does not count as verified."
     ),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phrases:
+    """How the page speaks of what was audited."""
+
+    noun: str
+    subject: str
+    about: str
+    steps: str
+    every_step: str
+
+
+TRAINING = Phrases(
+    noun="run",
+    subject="this training run",
+    about="training run",
+    steps="training steps",
+    every_step="the data they used and their learning rates",
+)
+GENERATION = Phrases(
+    noun="generation",
+    subject="this generated text",
+    about="generated text",
+    steps="decoding steps",
+    every_step="the position that each one fed",
+)
 
 EVIDENCE = {
     "recorded": (
@@ -97,13 +128,18 @@ def view(data: ReportData) -> dict[str, Any]:
         difference.words(report.step) for report in data.steps for difference in report.differences
     ]
     faults = _faults(data)
+    phrases = TRAINING if data.text is None else GENERATION
+    sentence = SENTENCES[data.overall]
     return {
         "data": data,
+        "phrases": phrases,
         "headline": HEADLINES[data.overall],
-        "sentence": SENTENCES[data.overall],
+        "sentence": sentence.format(subject=phrases.subject, this=f"this {phrases.noun}"),
         "replayed": sum(report.operators > 0 for report in data.steps),
         "bound": _bound(data),
-        "chart": loss_chart(data.losses, outcomes),
+        "chart": loss_chart(data.losses, outcomes) if data.text is None else None,
+        "texts": _texts(data.text, outcomes) if data.text else [],
+        "marked_bad": set(outcomes.values()) - {Verdict.MATCH},
         "chart_size": (WIDTH, HEIGHT),
         "shapes": SHAPES,
         "legend": [verdict for verdict in Verdict if verdict in outcomes.values()],
@@ -119,6 +155,19 @@ def view(data: ReportData) -> dict[str, Any]:
         "coverage": _coverage(data),
         "counts": {str(verdict): number for verdict, number in data.counts().items()},
     }
+
+
+def _texts(facts: TextFacts, outcomes: Mapping[int, Verdict]) -> list[TextView]:
+    """Cut the exported bytes into texts, each byte with the verdict of the step that decided it."""
+    data = bytes.fromhex(facts.text)
+    size = len(data) // facts.batch
+    # step t decides byte t + 1; nothing decides the first
+    verdicts = [None, *(outcomes.get(step) for step in range(size))]
+    starts = range(0, size * facts.batch, size) if size else range(0)
+    return [
+        text_view(data[start : start + size], facts.prompt, verdicts)
+        for start in starts[:MAX_TEXTS]
+    ]
 
 
 def _bound(data: ReportData) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from verifier.drand import Answer
 from verifier.errors import ResultError
@@ -69,15 +69,38 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TextFacts:
+    """A generated text, and where it comes from.
+
+    Attributes:
+        run: the training run whose weights were used, as registered.
+        commitment: the digest of that run's commitment, hex.
+        cache: how keys and values are kept.
+        batch: how many texts of one length there are, one after the other.
+        prompt: how many bytes of each are the prompt.
+        text: the bytes as they were exported, hex; empty if they could not be read.
+
+    """
+
+    run: str
+    commitment: str
+    cache: str
+    batch: Annotated[int, Field(ge=1)]
+    prompt: Annotated[int, Field(ge=1)]
+    text: Annotated[str, Field(pattern=r"^([0-9a-f]{2})*$")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportData:
     """One audit.
 
     Attributes:
         losses: the committed loss of each step as f32 bits, 8 hexadecimal digits; empty where
-            the log has no such step.
+            the log has no such step; none of a generation.
         evidence: how well the registered numerics are known: recorded, modelled or unknown.
         not_checked: what this audit does not show, one sentence each.
         commands: how to make this audit again.
+        text: what was generated; None if the audit is about a training run.
 
     """
 
@@ -92,6 +115,7 @@ class ReportData:
     evidence: str
     not_checked: tuple[str, ...]
     commands: tuple[str, ...]
+    text: TextFacts | None = None
 
     def counts(self) -> dict[Verdict, int]:
         """Return how many checks came out how: those over all steps, and those of each step."""
@@ -105,7 +129,8 @@ _ADAPTER = TypeAdapter(ReportData)
 
 def to_json(data: ReportData) -> bytes:
     """Serialise; the inverse of `from_json`."""
-    return _ADAPTER.dump_json(data) + b"\n"
+    absent = {"text"} if data.text is None else None
+    return _ADAPTER.dump_json(data, exclude=absent) + b"\n"
 
 
 def from_json(text: bytes, *, file: str = "") -> ReportData:

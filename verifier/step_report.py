@@ -32,7 +32,7 @@ class Difference:
         op: the operator.
         value: the name of the value it makes.
         index: the element.
-        committed_bits: what the trainer committed, 8 hexadecimal digits.
+        committed_bits: what the trainer committed, two hexadecimal digits a byte.
         recomputed_bits: what the operator gives on the committed inputs.
         differing: how many elements of this value differ.
         elements: how many it has.

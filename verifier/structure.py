@@ -1,5 +1,7 @@
 """The cheap checks, over the whole run: everything but the arithmetic inside the steps.
 
+A run is a training run or a generated text; what each derives is its subject's matter.
+
 Each has a stable name and its own verdict, and one that fails does not keep the others from
 being made. docs/audit.md lists them.
 """
@@ -10,35 +12,36 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from trainer.dataset import read_dataset
 from trainer.errors import TrainerError
-from trainer.model import as_parameters
-from trainer.plan import kept_states
-from trainer.state import initial_state
 from transcript.errors import MissingError, StorageError, TranscriptError
 from transcript.leaves import arena_root
 from transcript.log import LogReader
 from transcript.log_reader import checkpoint_sizes
 from transcript.run import GRAPH_LIMIT
 from transcript.statements import Commitment
-from transcript.store import RunStore
 from verifier.commitment import OpenedCommitment
 from verifier.context import RunContext
 from verifier.every_step import StepScan
 from verifier.evidence import level
+from verifier.subject import Group
 from verifier.verdict import Check, Verdict, compared, from_error, from_stored, match
-from verifier.weights import first_wrong_tensor, size_limit
 
 
 @dataclass(slots=True)
 class Structure:
-    """What the checks over the whole run found; `losses` are f32 bits by step."""
+    """What the checks over the whole run found.
+
+    Attributes:
+        checks: all of them, in order.
+        losses: f32 bits by step; empty if the steps have no loss.
+        text: the exported text, if there is one.
+
+    """
 
     checks: list[Check] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)
+    text: bytes = b""
 
 
 def check_structure(
@@ -59,17 +62,18 @@ def check_structure(
     found = Structure()
     checker = _Checker(context=context, commitment=commitment.predicate, threads=threads)
     found.checks += [context.signature, commitment.signature]
-    for name, function in checker.registered():
-        found.checks += guarded(name, function)
-    for name, function in checker.stored():
-        found.checks += guarded(name, function, from_stored)
+    for group in checker.groups():
+        found.checks += guarded(group.name, group.function, group.fault)
     if log is not None:
         scan = StepScan(context, log)
         found.checks += guarded("log.root", lambda: checker.log(log))
         found.checks += guarded("log.leaf", scan.run)
         found.checks += guarded("state.final", lambda: checker.ends(scan))
         found.losses = scan.losses
-    found.checks += guarded("weights.final", checker.weights)
+    ends = context.subject.ends(context, commitment.predicate, threads)
+    for group in ends.groups():
+        found.checks += guarded(group.name, group.function, group.fault)
+    found.text = ends.text
     return found
 
 
@@ -100,34 +104,32 @@ class _Checker:
     commitment: Commitment
     threads: int
 
-    def registered(self) -> list[tuple[str, Callable[[], Iterable[Check]]]]:
-        """List the checks that need neither log nor final state."""
-        return [
-            ("registration.config", self._config),
-            ("commitment.registration", self._commitment),
-            ("numerics.evidence", self._numerics),
-            ("graph.digest", self._graph),
-            ("graph.file", self._graph_file),
+    def groups(self) -> list[Group]:
+        """List the checks that need neither log nor exported files: claims, then stored bytes."""
+        claims = [
+            Group(name="registration.config", function=self._config),
+            Group(name="commitment.registration", function=self._commitment),
+            Group(name="numerics.evidence", function=self._numerics),
+            Group(name="graph.digest", function=self._graph),
+            Group(name="graph.file", function=self._graph_file),
+        ]
+        stored = [
             ("constants.root", self._constants),
             ("initial_state", self._initial_state),
-        ]
-
-    def stored(self) -> list[tuple[str, Callable[[], Iterable[Check]]]]:
-        """List the checks of what the store holds, steps aside."""
-        return [
             ("dataset.root", self._dataset),
             ("store.plan", self._store_plan),
             ("constants.stored", self._stored_constants),
             ("state.stored", self._final_state),
         ]
+        return claims + [Group(name=n, function=f, fault=from_stored) for n, f in stored]
 
     def _config(self) -> Iterable[Check]:
-        registration, config = self.context.registration, self.context.config
+        registration, plan = self.context.registration, self.context.plan
         yield compared(
             "registration.config",
             "arch, profile, ranks, steps and recording are the configuration's",
-            expected=f"{config.numerics.arch} {config.numerics.profile} {config.train.world} "
-            f"{config.train.steps} {config.record.stated}",
+            expected=f"{plan.numerics.arch} {plan.numerics.profile} {plan.world} {plan.steps} "
+            f"{plan.record.stated}",
             found=f"{registration.arch} {registration.profile} {registration.world} "
             f"{registration.steps} {registration.record}",
         )
@@ -136,13 +138,14 @@ class _Checker:
         context, commitment = self.context, self.commitment
         yield compared(
             "commitment.registration",
-            "the commitment names this run, its registration and its number of steps",
-            expected=f"{context.run_id} {context.registration_digest} {context.config.train.steps}",
+            f"the commitment names this {context.plan.words.noun}, its registration and its "
+            "number of steps",
+            expected=f"{context.run_id} {context.registration_digest} {context.plan.steps}",
             found=f"{commitment.run_id} {commitment.registration} {commitment.steps}",
         )
 
     def _numerics(self) -> Iterable[Check]:
-        numerics = self.context.config.numerics
+        numerics = self.context.plan.numerics
         known = level(numerics)
         what = f"profile {numerics.profile} on {numerics.arch}: {known}"
         if known == "unknown":
@@ -169,8 +172,10 @@ class _Checker:
         )
 
     def _constants(self) -> Iterable[Check]:
+        """Put the tables that the configuration gives in the place of the stored ones."""
         context, layout = self.context, self.context.layouts.constants
-        packed = layout.pack({name: t.numpy() for name, t in context.constants.items()})
+        given = layout.unpack_all(context.store().read_constants()) if context.given else {}
+        packed = layout.pack({**given, **context.tables})
         yield compared(
             "constants.root",
             "the registered tables are those that the configuration gives",
@@ -179,22 +184,22 @@ class _Checker:
         )
 
     def _stored_constants(self) -> Iterable[Check]:
-        stored = self._store().read_constants()
+        stored = self.context.store().read_constants()
         yield compared(
             "constants.stored",
-            "the stored tables are the registered ones",
+            f"the stored {self.context.plan.words.constants} are the registered ones",
             expected=self.context.registration.constants_root,
             found=arena_root(stored, self.context.layouts.constants, self.threads).hex(),
         )
 
     def _initial_state(self) -> Iterable[Check]:
-        layout = self.context.layouts.state
-        packed = layout.pack(initial_state(self.context.config))
+        context, layout = self.context, self.context.layouts.state
+        packed = layout.pack(context.subject.initial_state(context.tokens))
         yield compared(
             "initial_state",
-            "training began with the state that the seed gives",
+            context.plan.words.start,
             expected=arena_root(packed, layout, self.threads).hex(),
-            found=self.context.registration.initial_state_root,
+            found=context.registration.initial_state_root,
         )
 
     def _dataset(self) -> Iterable[Check]:
@@ -202,22 +207,22 @@ class _Checker:
         found = read_dataset(self.context.folder, dataset.tokens, self.threads)
         yield compared(
             "dataset.root",
-            f"the {dataset.tokens:,} stored tokens have the registered root",
+            f"the {dataset.tokens:,} {self.context.plan.words.data} have the registered root",
             expected=dataset.root,
             found=found.root,
         )
 
     def _store_plan(self) -> Iterable[Check]:
         """Everything that the policy promises has its place in the store."""
-        context, store = self.context, self._store()
-        promised = {*context.config.record.recorded(context.config.train.steps)}
-        states = {*kept_states(context.config)}
+        plan, store = self.context.plan, self.context.store()
+        promised = {*plan.record.recorded(plan.steps)}
+        states = {*plan.record.kept(plan.steps)}
         missing = [
             f"{what} {min(gone)}"
             for what, gone in (
                 ("step", promised - {*store.recorded}),
                 ("state", states - {*store.states}),
-                ("rank", {*range(context.config.train.world)} - {*range(store.world)}),
+                ("rank", {*range(plan.world)} - {*range(store.world)}),
             )
             if gone
         ]
@@ -233,7 +238,7 @@ class _Checker:
         yield compared(
             "log.size",
             "the log has one entry per step",
-            expected=str(self.context.config.train.steps),
+            expected=str(self.context.plan.steps),
             found=str(len(log)),
         )
         yield compared(
@@ -245,7 +250,7 @@ class _Checker:
         yield from guarded("log.checkpoints", lambda: self._checkpoints(log))
 
     def _checkpoints(self, log: LogReader) -> Iterable[Check]:
-        steps, every = self.context.config.train.steps, self.context.config.record.checkpoint_every
+        steps, every = self.context.plan.steps, self.context.plan.record.checkpoint_every
         due = {*range(every, steps + 1, every), steps}
         missing = due - {*checkpoint_sizes(log.folder)}
         if missing:
@@ -265,39 +270,10 @@ class _Checker:
         )
 
     def _final_state(self) -> Iterable[Check]:
+        packed = self.context.store().read_state(self.context.plan.steps)
         yield compared(
             "state.stored",
             "the stored final state has the committed root",
             expected=self.commitment.final_state_root,
-            found=arena_root(self._end(), self.context.layouts.state, self.threads).hex(),
+            found=arena_root(packed, self.context.layouts.state, self.threads).hex(),
         )
-
-    def weights(self) -> Iterable[Check]:
-        """Check the exported file against its digest and against the stored final state."""
-        folder = self.context.folder
-        limit = size_limit(self.context.config)
-        name = folder.weights.relative_to(folder.root).as_posix()
-        data = folder.read(folder.weights, limit)
-        committed = {item.path: item.sha256 for item in self.commitment.weights}
-        yield compared(
-            "weights.digest",
-            f"{name} is the committed file",
-            expected=committed.get(name, ""),
-            found=hashlib.sha256(data).hexdigest(),
-        )
-        layout, packed = self.context.layouts.state, self._end()
-        state = layout.unpack_all(packed)
-        wrong = first_wrong_tensor(data, as_parameters(state), file=str(folder.weights))
-        yield compared(
-            "weights.final",
-            "the exported weights are the final state's",
-            expected="",
-            found=wrong or "",
-        )
-
-    def _end(self) -> NDArray[np.uint8]:
-        """Return the stored state after the last step."""
-        return self._store().read_state(self.context.config.train.steps)
-
-    def _store(self) -> RunStore:
-        return RunStore.open(self.context.folder.store, self.context.layouts)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from emulator_ext import gemm
 from trainer.config import NumericsConfig
-from trainer.graph import GEMM, Node, Ref, StepGraph
+from trainer.graph import GEMM, Kind, Node, Ref, StepGraph, Value
 from transcript.errors import ProofError
 from transcript.layout import Layout
 from transcript.tiles import TILE
@@ -22,8 +22,9 @@ from verifier.openings import Indices, gather, places
 # Two panels of this many columns and rows no longer fit into a proof file.
 MAX_INNER: Final = 1 << 16
 
-# Opened leaves of both byte ranges, "arena" and "state", by their number.
+# Opened leaves by their number, of each byte range that an operand can lie in.
 Opened = dict[str, dict[int, bytes]]
+RANGES: Final = ("arena", "state", "state_after", "constants")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,8 @@ class Tile:
 
     def leaves(self) -> dict[str, list[int]]:
         """Return what has to be opened, by byte range: both panels and the tile itself."""
-        wanted: dict[str, set[int]] = {"arena": {self.leaf}, "state": set()}
+        wanted: dict[str, set[int]] = {name: set() for name in RANGES}
+        wanted["arena"].add(self.leaf)
         for panel in self._panels():
             leaves, _ = places(panel.layout, panel.name, panel.elements)
             wanted[panel.where] |= {*np.unique(leaves).tolist()}
@@ -125,12 +127,7 @@ class _Panel:
     @classmethod
     def of(cls, graph: StepGraph, ref: Ref, part: tuple[slice, ...]) -> _Panel:
         """Return a part of an operand, whose leading axes are cut to one element each."""
-        value = graph.values[ref.value]
-        where, layout = "arena", graph.arena
-        if value.name not in graph.arena:
-            where, layout = "state", graph.layout("state")
-        if value.name not in layout or value.dtype != "f32":
-            raise ProofFileError(f"the operand {value.name} is not committed as f32")
+        where, layout, name = _place(graph, graph.values[ref.value])
         elements = np.full((1,) * len(part), ref.offset, np.int64)
         for axis, (cut, step) in enumerate(zip(part, ref.stride, strict=True)):
             along = np.arange(ref.shape[axis], dtype=np.int64)[cut] * step
@@ -138,13 +135,35 @@ class _Panel:
         return cls(
             where=where,
             layout=layout,
-            name=value.name,
+            name=name,
             elements=elements.reshape(elements.shape[-2:]),
         )
 
     def read(self, opened: Opened) -> NDArray[np.float32]:
         """Return the panel out of opened leaves, f32 [rows, columns]."""
         return gather(opened[self.where], self.layout, self.name, self.elements)
+
+
+def _place(graph: StepGraph, value: Value) -> tuple[str, Layout, str]:
+    """Return the byte range of a committed value, its layout, and the value's name there.
+
+    Raises:
+        ProofFileError: it is in none, or is not f32.
+
+    """
+    kinds: dict[Kind, str] = {"state": "state", "constant": "constants"}
+    if value.name in graph.arena:
+        where, layout, name = "arena", graph.arena, value.name
+    elif value.kind in kinds:
+        where, layout, name = kinds[value.kind], graph.layout(value.kind), value.name
+    elif value.id in graph.state_after:
+        where, layout = "state_after", graph.layout("state")
+        name = layout.entries[graph.state_after.index(value.id)].name
+    else:
+        raise ProofFileError(f"the operand {value.name} is not committed")
+    if layout.entry(name).dtype != "f32":
+        raise ProofFileError(f"the operand {value.name} is not committed as f32")
+    return where, layout, name
 
 
 def _operands(graph: StepGraph, node: Node) -> tuple[Ref, Ref]:

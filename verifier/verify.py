@@ -19,7 +19,7 @@ from transcript.dsse import ENVELOPE_LIMIT, Envelope
 from transcript.errors import MalformedError, MissingError
 from transcript.files import open_regular, read_bounded
 from transcript.keys import PublicKey
-from transcript.run import RunFolder
+from transcript.run import TEXT, RunFolder
 from transcript.statements import (
     AuditResult,
     Commitment,
@@ -29,7 +29,7 @@ from transcript.statements import (
     open_registration,
     open_statement,
 )
-from verifier.errors import BeaconError, ResultError, UntrustedError
+from verifier.errors import BeaconError, ResultError, UntrustedError, one_line
 from verifier.files import (
     MAX_PROOF_BYTES,
     MAX_REPORT_BYTES,
@@ -50,7 +50,8 @@ class Verified:
         digest: SHA-256 of the signed payload, or of a fraud proof's file, hex.
         key_id: the key that signed it; of a fraud proof, the trainer's.
         trusted: whether the caller gave that key.
-        run_id: the run that it is about.
+        subject: what it is about: training, or a generation.
+        run_id: the id of that run.
         created: when its signer says it was made; empty for a fraud proof.
         facts: what it says, for people; of an audit result the verdict first.
 
@@ -61,6 +62,7 @@ class Verified:
     digest: str
     key_id: str
     trusted: bool
+    subject: str
     run_id: str
     created: str
     facts: dict[str, str]
@@ -197,9 +199,11 @@ def _registration(signed: Signed[Registration], file: str, key: PublicKey | None
         digest=signed.digest,
         key_id=signed.signers[0].key_id,
         trusted=key is not None,
+        subject=said.kind,
         run_id=said.run_id,
         created=said.created,
         facts={
+            **_origin(said),
             "steps": str(said.steps),
             "ranks": str(said.world),
             "arithmetic": f"{said.profile} on {said.arch}",
@@ -207,6 +211,19 @@ def _registration(signed: Signed[Registration], file: str, key: PublicKey | None
             "dataset": f"{said.dataset.tokens} tokens, root {said.dataset.root}",
         },
     )
+
+
+def _exported_kind(said: Commitment | AuditResult) -> str:
+    """Tell a generation by what it exports: its statements do not repeat the configuration."""
+    return "generation" if [item.path for item in said.weights] == [TEXT] else "training"
+
+
+def _origin(said: Registration) -> dict[str, str]:
+    """Return which run's weights a generation says it used; nothing of a training run."""
+    if said.kind == "training":
+        return {}
+    run, commitment = (str(said.config.get(name, "")) for name in ("run", "commitment"))
+    return {"weights": one_line(f"of run {run}, commitment {commitment}")}
 
 
 def _commitment(signed: Signed[Commitment], file: str, key: PublicKey | None) -> Verified:
@@ -217,6 +234,7 @@ def _commitment(signed: Signed[Commitment], file: str, key: PublicKey | None) ->
         digest=signed.digest,
         key_id=signed.signers[0].key_id,
         trusted=key is not None,
+        subject=_exported_kind(said),
         run_id=said.run_id,
         created=said.created,
         facts={
@@ -236,6 +254,7 @@ def _fault(signed: Signed[DeclaredFault], file: str, key: PublicKey | None) -> V
         digest=signed.digest,
         key_id=signed.signers[0].key_id,
         trusted=key is not None,
+        subject="training",
         run_id=said.run_id,
         created=said.created,
         facts={
@@ -258,6 +277,7 @@ def _result(signed: Signed[AuditResult], file: str, key: PublicKey | None) -> Ve
         digest=signed.digest,
         key_id=said.verifier_key,
         trusted=key is not None,
+        subject=_exported_kind(said),
         run_id=said.run_id,
         created=said.created,
         facts={
@@ -282,6 +302,7 @@ def _fraud(data: bytes, file: str, key: PublicKey | None) -> Verified:
         digest=hashlib.sha256(data).hexdigest(),
         key_id=proved.key_id,
         trusted=key is not None,
+        subject=proved.kind,
         run_id=proved.run_id,
         created="",
         facts={

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.config import RunConfig
+from trainer.config import ModelConfig
 from trainer.model import parameter_specs
 from transcript import canonical
 from transcript.errors import MalformedError
@@ -26,10 +26,15 @@ _HEADER_BYTES_PER_TENSOR = 1024
 _DTYPE = "F32"
 
 
-def size_limit(config: RunConfig) -> int:
-    """Return the size in bytes that a run's file of weights cannot pass."""
-    shapes = [spec.shape for spec in parameter_specs(config.model)]
-    return _LENGTH_BYTES + _header_limit(len(shapes)) + 4 * sum(map(prod, shapes))
+def parameter_count(model: ModelConfig) -> int:
+    """Return the number of parameters of a model."""
+    return sum(prod(spec.shape) for spec in parameter_specs(model))
+
+
+def size_limit(model: ModelConfig) -> int:
+    """Return the size in bytes that a file of weights cannot pass."""
+    tensors = sum(1 for _ in parameter_specs(model))
+    return _LENGTH_BYTES + _header_limit(tensors) + 4 * parameter_count(model)
 
 
 def first_wrong_tensor(data: bytes, expected: Tensors, *, file: str) -> str | None:

@@ -26,7 +26,8 @@ from trainer.config import NumericsConfig
 from trainer.executor import execute
 from trainer.trace import derive_graph
 from verifier.compare import Comparer
-from verifier.evidence import ElementEvidence, table_row
+from verifier.element_evidence import ElementEvidence
+from verifier.evidence import table_row
 from verifier.plausible import allowance
 from verifier.step_report import MAX_DIFFERENCES
 from verifier.verdict import Overall, Verdict
@@ -122,7 +123,7 @@ def test_a_false_element_beside_one_at_the_floor(wrong: str) -> None:
         committed[0, 1] = 1.0
     else:
         committed.view(np.uint32)[3, 3] ^= 1
-    evidence = ElementEvidence(graph, config.numerics, arena, {right.name: b})
+    evidence = ElementEvidence(graph, config.numerics, arena, {right.name: torch.from_numpy(b)})
     comparer = Comparer(graph, arena, 0, evidence, evidence.plausible)
     comparer.note(output, committed, right_product)
     (difference,) = comparer.differences

@@ -169,7 +169,8 @@ def test_the_whole_path(
     made = answer("generate", str(out), "--prompt", "de", "--tokens=3", "--key", str(key))
     assert len(str(made["text"])) >= 3
     replayed = answer("audit", str(made["generation"]), "--trust", public)
-    assert (replayed["verdict"], replayed["replayed"]) == ("PASS", 4)
+    assert (replayed["verdict"], replayed["sampled"]) == ("PASS", 4)
+    assert replayed["generation"]["text_hex"] == str(made["text"]).encode().hex()
     assert run(["train", config, "--out", str(out)]) == 2
     assert "E_EXISTS" in capsys.readouterr().err
 

@@ -31,11 +31,10 @@ from transcript.leaves import arena_root
 from transcript.log import Log, StepLeaf
 from transcript.model import utc_now
 from transcript.predicates import Commitment, LogHead, WeightFile
-from transcript.run import RunFolder
+from transcript.run import TEXT, RunFolder
 from transcript.statements import sign_statement
 
 GENERATIONS = "generations"
-TEXT = "text/output.bin"
 
 _NO_SCALARS = np.zeros(0, np.float32)
 
@@ -203,7 +202,7 @@ class _Session:
         self._recorder.flush()
         head = self._log.checkpoint(self._key)
         text = text_of(self._config, self._tokens()).tobytes()
-        write_atomic(self._folder.root / TEXT, text)
+        write_atomic(self._folder.text, text)
         commitment = Commitment(
             run_id=self._registration.run_id,
             registration=self._digest,
