@@ -41,7 +41,7 @@ def main() -> None:
     optim = job.optim.model_copy(update={"warmup_steps": 0})
     config = job.model_copy(update={"train": train, "optim": optim})
     with tempfile.TemporaryDirectory() as root:
-        _measure(config, RunFolder(Path(root)))
+        _measure(config, RunFolder(Path(root) / "run"))
 
 
 def _measure(config: RunConfig, folder: RunFolder) -> None:
