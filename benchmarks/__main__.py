@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import platform
 
-from benchmarks import emulator, exact, hashing, step
+from benchmarks import emulator, exact, hashing, honesty, step
 
 
 def main() -> None:
     """Say what the machine is, then run each benchmark."""
     print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}\n")
-    for benchmark in (emulator, exact, hashing, step):
+    for benchmark in (emulator, exact, hashing, honesty, step):
         benchmark.main()
         print()
 
