@@ -167,6 +167,7 @@ def test_every_synchronisation_is_needed(library: ctypes.CDLL, name: str) -> Non
 def test_nan_and_infinity_abort_by_name(on_host: OnHost, name: str, which: int, bad: float) -> None:
     """One bad element of either operand raises the error that names the operator."""
     operands = [random(3, 4), random(4, 4, seed=1)]
+    operands[1 - which] *= 2.0**-60  # so that a saturated infinity would give a finite product
     operands[which][2, 3] = bad
     with pytest.raises(NonFiniteError, match=f"{name}:"):
         IMPLEMENTATIONS[name](on_host(), *operands, *NUMERICS)
@@ -181,11 +182,12 @@ def test_nan_beside_codes_aborts_by_name(on_host: OnHost, name: str) -> None:
         IMPLEMENTATIONS[name](on_host(), x, *cpu("int16_quantise", random(4, 4)))
 
 
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @pytest.mark.parametrize("name", ["int16_quantise", "int16_hold"])
-def test_a_vector_with_nan_aborts(on_host: OnHost, name: str) -> None:
-    """Quantising NaN raises, naming the operator."""
+def test_a_vector_with_nan_or_infinity_aborts(on_host: OnHost, name: str, bad: float) -> None:
+    """Quantising NaN or infinity raises, naming the operator."""
     x = random(3, 40)
-    x[2, 39] = torch.nan
+    x[2, 39] = bad
     with pytest.raises(NonFiniteError, match=f"{name}:"):
         IMPLEMENTATIONS[name](on_host(), x)
 
