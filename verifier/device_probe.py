@@ -53,7 +53,9 @@ def _check(context: RunContext, moment: Moment, probes: Sequence[str], root: str
     wrong = next((rank for rank, found in enumerate(probes) if found != digest), None)
     if wrong is None:
         products = " and ".join(probed_profiles(numerics))
-        detail = f"the devices of all {len(probes)} ranks multiply as {numerics.arch} ({products})"
+        world = len(probes)
+        whose = "the device multiplies" if world == 1 else f"all {world} ranks' devices multiply"
+        detail = f"{whose} as {numerics.arch} ({products})"
         return match(name, detail, value=digest)
     what = f"the device of rank {wrong} does not multiply as {numerics.arch}"
     return Check(
