@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from trainer.executor import run_node, view_of
 from trainer.graph import GEMM, Node, Ref, StepGraph
 from verifier.evidence import level, reaches_e_zero, table_row
 from verifier.plausible import allowance, plausible
+from verifier.tile import own_shape
 
 
 class ElementEvidence:
@@ -66,10 +67,14 @@ class ElementEvidence:
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the row and the column, f32 [K], that one element of a product is made of."""
         left, right, *_ = node.refs()
-        a_MK, b_KN = self._matrix(left, index[:-2]), self._matrix(right, index[:-2])
-        return a_MK[index[-2]], b_KN[:, index[-1]]
+        # a value may be declared in another shape than the product makes: the next reader's
+        shape = self._graph.values[node.outputs[0]].shape
+        flat = np.ravel_multi_index(index, shape)
+        *batch, row, column = (int(i) for i in np.unravel_index(flat, own_shape(left, right)))
+        a_MK, b_KN = self._matrix(left, batch), self._matrix(right, batch)
+        return a_MK[row], b_KN[:, column]
 
-    def _matrix(self, ref: Ref, batch: tuple[int, ...]) -> NDArray[np.float32]:
+    def _matrix(self, ref: Ref, batch: Iterable[int]) -> NDArray[np.float32]:
         """Return one matrix of a GEMM operand, f32 [rows, columns]."""
         matrix = view_of(ref, self._value(ref.value))
         for i in batch:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -73,7 +75,7 @@ class Tile:
         """Return what has to be opened, by byte range: both panels and the tile itself."""
         wanted: dict[str, set[int]] = {name: set() for name in RANGES}
         wanted["arena"].add(self.leaf)
-        for panel in self._panels():
+        for panel in (panel for part in self._parts() for panel in (part.left, part.right)):
             leaves, _ = places(panel.layout, panel.name, panel.elements)
             wanted[panel.where] |= {*np.unique(leaves).tolist()}
         return {where: sorted(leaves) for where, leaves in wanted.items()}
@@ -89,23 +91,58 @@ class Tile:
         """
         if self.node.arguments[2:] != (numerics.profile, numerics.arch):
             raise ProofFileError("the product is not in the registered arithmetic")
-        a_MK, b_KN = (panel.read(opened) for panel in self._panels())
-        product = gemm(a_MK, b_KN, profile=numerics.profile, arch=numerics.arch, threads=1)
-        found = first_difference(self._committed(opened), product)
+        committed = self._committed(opened)
+        product, parts = np.empty_like(committed), self._parts()
+        for part in parts:
+            a_MK, b_KN = part.left.read(opened), part.right.read(opened)
+            product[part.rows, part.columns] = gemm(
+                a_MK, b_KN, profile=numerics.profile, arch=numerics.arch, threads=1
+            )
+        found = first_difference(committed, product)
         if found is None:
             raise ProofFileError("the product has the committed bits: nothing is proved")
-        if not _known(numerics, a_MK[found.index[0]], b_KN[:, found.index[1]]):
+        part = next(part for part in parts if part.holds(found.index))
+        if not _known(numerics, *part.vectors(found.index, opened)):
             raise ProofFileError("this arithmetic is known from a model only: nothing is proved")
         return found
 
-    def _panels(self) -> tuple[_Panel, _Panel]:
-        """Return what this tile reads: rows of the left operand, columns of the right one."""
+    def _parts(self) -> list[_Part]:
+        """Return the blocks of the product that this tile is made of."""
         left, right = _operands(self.graph, self.node)
-        *batch, rows, columns = self.slices
-        return (
-            _Panel.of(self.graph, left, (*batch, rows, slice(None))),
-            _Panel.of(self.graph, right, (*batch, slice(None), columns)),
-        )
+        return [
+            _Part(
+                rows=rows,
+                columns=columns,
+                left=_Panel.of(self.graph, left, (*batch, row, slice(None))),
+                right=_Panel.of(self.graph, right, (*batch, slice(None), column)),
+            )
+            for rows, columns, (*batch, row, column) in self._blocks(own_shape(left, right))
+        ]
+
+    def _blocks(self, own: tuple[int, ...]) -> Iterator[tuple[slice, slice, tuple[slice, ...]]]:
+        """Yield rows and columns inside the tile, and which part of the product they are.
+
+        Where a later product reads this one as another matrix, such as all heads side by side,
+        it is committed as that one, and a row of the tile is cut where the product's rows end.
+        """
+        shape = self.graph.values[self.node.outputs[0]].shape
+        rows, columns = self.slices[-2:]
+        if own == shape:
+            height, width = rows.stop - rows.start, columns.stop - columns.start
+            yield slice(0, height), slice(0, width), self.slices
+            return
+        for line in range(rows.stop - rows.start):
+            at = (*(part.start for part in self.slices[:-2]), rows.start + line, columns.start)
+            first, done = int(np.ravel_multi_index(at, shape)), 0
+            while done < columns.stop - columns.start:
+                index = [int(i) for i in np.unravel_index(first + done, own)]
+                count = min(own[-1] - index[-1], columns.stop - columns.start - done)
+                block = (
+                    *(slice(i, i + 1) for i in index[:-1]),
+                    slice(index[-1], index[-1] + count),
+                )
+                yield slice(line, line + 1), slice(done, done + count), block
+                done += count
 
     def _committed(self, opened: Opened) -> NDArray[np.float32]:
         place = self.graph.arena.locate(self.leaf)
@@ -113,6 +150,34 @@ class Tile:
             raise ProofError(f"leaf {self.leaf} of {place.name} is needed and was not opened")
         rows, columns = (part.stop - part.start for part in self.slices[-2:])
         return np.frombuffer(opened["arena"][self.leaf], "<f4").reshape(rows, columns)
+
+
+def own_shape(left: Ref, right: Ref) -> tuple[int, ...]:
+    """Return the shape in which a product of two views makes its output."""
+    return (*left.shape[:-1], right.shape[-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """Rows and columns of a tile that are one block of a product, and what they are made of."""
+
+    rows: slice
+    columns: slice
+    left: _Panel
+    right: _Panel
+
+    def holds(self, index: tuple[int, ...]) -> bool:
+        """Whether an element of the tile lies in this block."""
+        row, column = index
+        rows, columns = (range(part.start, part.stop) for part in (self.rows, self.columns))
+        return row in rows and column in columns
+
+    def vectors(
+        self, index: tuple[int, ...], opened: Opened
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the row and the column, f32 [K], of an element of the tile."""
+        row, column = index[0] - self.rows.start, index[1] - self.columns.start
+        return self.left.read(opened)[row], self.right.read(opened)[:, column]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,13 +232,14 @@ def _place(graph: StepGraph, value: Value) -> tuple[str, Layout, str]:
 
 
 def _operands(graph: StepGraph, node: Node) -> tuple[Ref, Ref]:
-    """Return a product's operands; ProofFileError if they are none of its output's shape."""
+    """Return a product's operands; ProofFileError if they are none of its output's size."""
     match node.arguments:
-        case (Ref() as left, Ref() as right, str(), str()):
-            *batch, rows, columns = graph.values[node.outputs[0]].shape
-            inner = left.shape[-1] if left.shape else 0
-            shapes = ((*batch, rows, inner), (*batch, inner, columns))
-            if (left.shape, right.shape) == shapes and inner <= MAX_INNER:
+        case (Ref() as left, Ref() as right, str(), str()) if (
+            min(len(left.shape), len(right.shape)) >= 2
+        ):
+            inner, elements = left.shape[-1], prod(graph.values[node.outputs[0]].shape)
+            fits = right.shape[:-1] == (*left.shape[:-2], inner)
+            if fits and prod(own_shape(left, right)) == elements and inner <= MAX_INNER:
                 return left, right
     raise ProofFileError("the operands of this product do not fit its output")
 
