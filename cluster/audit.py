@@ -230,6 +230,7 @@ def _cpus() -> int:
 
 def audit_outcome(result: Path, seconds: float) -> Outcome:
     """Say what an audit came to, from the report that its signed result names."""
+    from verifier.files import PROOF_FILE
     from verifier.report import REPORT_HTML, REPORT_JSON
     from verifier.report_data import from_json
     from verifier.verdict import exit_code
@@ -245,13 +246,15 @@ def audit_outcome(result: Path, seconds: float) -> Outcome:
             if not c.ok
         ),
     ]
-    page = result.with_name(REPORT_HTML)
+    page, proof = result.with_name(REPORT_HTML), result.with_name(PROOF_FILE)
+    proofs = [str(proof)] if proof.exists() else []
     replayed = sum(report.operators > 0 for report in data.steps)
     document = {
         "verdict": str(data.overall),
         "run_id": data.run.run_id,
         "result": str(result),
         "report": str(page),
+        "fraud_proof": proofs[0] if proofs else None,
         "sampled": len(data.steps),
         "steps": data.run.steps,
         "f_max": data.draw.f_max,
@@ -269,6 +272,7 @@ def audit_outcome(result: Path, seconds: float) -> Outcome:
         f"Bound      {_bound(data)}",
         *_text(data),
         *(f"Fault      {one_line(fault)}" for fault in faults[:_SHOWN_FAULTS]),
+        *(f"Proof      {path}: bitwitness verify checks it" for path in proofs),
         f"Result     {result}",
         f"Report     {page}",
     ]

@@ -87,7 +87,8 @@ class RunContext:
     @property
     def given(self) -> bool:
         """Whether some constants are the prover's own, to be read from the store."""
-        return any(entry.name not in self.tables for entry in self.layouts.constants.entries)
+        tables = self.tables
+        return any(entry.name not in tables for entry in self.layouts.constants.entries)
 
     def log(self) -> LogReader:
         """Open the log; use as a context manager."""

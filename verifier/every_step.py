@@ -61,7 +61,6 @@ class StepScan:
     def __init__(self, context: RunContext, log: LogReader) -> None:
         self._context, self._log = context, log
         self.losses: list[str] = []
-        self.first: StepLeaf | None = None
         self.last: StepLeaf | None = None
         self._unparsed: Check | None = None
         words = context.plan.words
@@ -114,7 +113,7 @@ class StepScan:
         expected = self.last.state_after if self.last else self._context.registration
         root = expected if isinstance(expected, str) else expected.initial_state_root
         self._chain.see(leaf.step, expected=root, found=leaf.state_before)
-        self.first, self.last = self.first or leaf, leaf
+        self.last = leaf
 
     def _schedule(self, leaf: StepLeaf) -> None:
         scalars, world = self._context.subject.scalars(leaf.step), self._context.plan.world

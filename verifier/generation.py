@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +33,7 @@ from trainer.generate.step import (
 )
 from trainer.graph import StepGraph
 from trainer.model import parameter_specs
+from transcript.errors import TranscriptError
 from transcript.run import TEXT, RunFolder
 from transcript.statements import Commitment, open_registration, open_statement
 from verifier.report_data import TextFacts
@@ -128,10 +131,10 @@ class GenerationSubject:
         del step
         return np.empty(0, np.float32)
 
-    def ends(self, context: RunContext, commitment: Commitment, threads: int) -> GenerationEnds:
+    def ends(self, context: RunContext, commitment: Commitment) -> GenerationEnds:
         """Return the comparison of the text with the final state, and of the weights."""
         run = self.run or run_around(context.folder.root)
-        return GenerationEnds(self.config, context, commitment, run, threads)
+        return GenerationEnds(self.config, context, commitment, run)
 
     def text_facts(self, text: bytes) -> TextFacts:
         """Return what a report shows of the exported text."""
@@ -155,16 +158,22 @@ class GenerationEnds:
         context: RunContext,
         commitment: Commitment,
         run: Path | None,
-        threads: int,
     ) -> None:
-        self._config, self._context, self._threads = config, context, threads
+        self._config, self._context = config, context
         self._commitment, self._run = commitment, run
-        self._text_seen = b""
 
     @property
     def text(self) -> bytes:
-        """The exported text as it was compared; empty before that."""
-        return self._text_seen
+        """The exported text that is compared; empty if it cannot be read."""
+        with suppress(TranscriptError):
+            return self._exported_text
+        return b""
+
+    @cached_property
+    def _exported_text(self) -> bytes:
+        """Read the file once: what a report shows is what was compared."""
+        most = self._config.batch * (self._config.steps + 1)
+        return self._context.folder.read(self._context.folder.text, most)
 
     def groups(self) -> list[Group]:
         """Return the checks."""
@@ -175,9 +184,7 @@ class GenerationEnds:
 
     def _text(self) -> Iterable[Check]:
         """Check the exported text against its digest and against the final state's tokens."""
-        context, config = self._context, self._config
-        most = config.batch * (config.steps + 1)
-        text = self._text_seen = context.folder.read(context.folder.text, most)
+        context, config, text = self._context, self._config, self._exported_text
         committed = {item.path: item.sha256 for item in self._commitment.weights}
         yield compared(
             "text.digest",

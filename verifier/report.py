@@ -153,7 +153,6 @@ def view(data: ReportData) -> dict[str, Any]:
         "differences_left": max(len(differences) - MAX_DIFFERENCE_ROWS, 0),
         "evidence": EVIDENCE.get(data.evidence, "The arithmetic of this architecture is unknown."),
         "coverage": _coverage(data),
-        "counts": {str(verdict): number for verdict, number in data.counts().items()},
     }
 
 

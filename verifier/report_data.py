@@ -7,7 +7,6 @@ docs/formats/audit-result.md.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
@@ -16,7 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from verifier.drand import Answer
 from verifier.errors import ResultError
 from verifier.step_report import StepReport
-from verifier.verdict import Check, Overall, Verdict
+from verifier.verdict import Check, Overall
 
 FORMAT: Final = "bitwitness/audit-report/v2"
 
@@ -116,12 +115,6 @@ class ReportData:
     not_checked: tuple[str, ...]
     commands: tuple[str, ...]
     text: TextFacts | None = None
-
-    def counts(self) -> dict[Verdict, int]:
-        """Return how many checks came out how: those over all steps, and those of each step."""
-        verdicts = [check.verdict for check in self.checks]
-        verdicts += [check.verdict for report in self.steps for check in report.checks]
-        return dict(Counter(verdicts))
 
 
 _ADAPTER = TypeAdapter(ReportData)

@@ -70,7 +70,7 @@ def check_structure(
         found.checks += guarded("log.leaf", scan.run)
         found.checks += guarded("state.final", lambda: checker.ends(scan))
         found.losses = scan.losses
-    ends = context.subject.ends(context, commitment.predicate, threads)
+    ends = context.subject.ends(context, commitment.predicate)
     for group in ends.groups():
         found.checks += guarded(group.name, group.function, group.fault)
     found.text = ends.text
@@ -256,9 +256,9 @@ class _Checker:
         if missing:
             raise MissingError(f"no signed tree head over {min(missing)} steps")
         heads = log.verify_checkpoints(self.context.key)
-        yield match(
-            "log.checkpoints", f"{len(heads):,} signed tree heads are prefixes of the final log"
-        )
+        what = f"{len(heads):,} signed tree heads are prefixes"
+        what = "the one signed tree head is a prefix" if len(heads) == 1 else what
+        yield match("log.checkpoints", f"{what} of the final log")
 
     def ends(self, scan: StepScan) -> Iterable[Check]:
         """Check that the log ends where the commitment says."""

@@ -81,7 +81,7 @@ class Ends(Protocol):
 
     @property
     def text(self) -> bytes:
-        """The exported text as it was compared; empty before, and if there is none."""
+        """The exported text that is compared; empty if there is none that can be read."""
 
     def groups(self) -> list[Group]:
         """Return the checks."""
@@ -160,7 +160,7 @@ class Subject(Protocol):
     def scalars(self, step: int) -> NDArray[np.float32]:
         """Return a step's scalars, f32 [n]."""
 
-    def ends(self, context: RunContext, commitment: Commitment, threads: int) -> Ends:
+    def ends(self, context: RunContext, commitment: Commitment) -> Ends:
         """Return the comparison of its exported files."""
 
     def text_facts(self, text: bytes) -> TextFacts | None:

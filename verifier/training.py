@@ -102,9 +102,8 @@ class TrainingSubject:
         """Return learning rate and bias corrections."""
         return step_scalars(self.config.optim, self.config.train.steps, step)
 
-    def ends(self, context: RunContext, commitment: Commitment, threads: int) -> TrainingEnds:
+    def ends(self, context: RunContext, commitment: Commitment) -> TrainingEnds:
         """Return the comparison of the exported weights."""
-        del threads
         return TrainingEnds(context=context, commitment=commitment)
 
     def text_facts(self, text: bytes) -> TextFacts | None:

@@ -284,7 +284,7 @@ def _result(signed: Signed[AuditResult], file: str, key: PublicKey | None) -> Ve
             "verdict": said.verdict,
             "replayed": f"{said.sampled} of {said.total} steps",
             "beacon": said.beacon.source,
-            "bound": f"at most {said.f_max} of the recorded steps bad, delta {said.delta}",
+            "bound": f"at most a share of {said.f_max} of the steps is bad, delta {said.delta}",
             "commitment": said.commitment,
             "report": said.report,
         },
@@ -309,7 +309,7 @@ def _fraud(data: bytes, file: str, key: PublicKey | None) -> Verified:
             "proves": f"step {proved.step}, rank {proved.rank}: element {list(proved.index)} of "
             f"{proved.value} was committed as {proved.committed_bits}, the product of the "
             f"committed operands is {proved.recomputed_bits}",
-            "differing": f"{proved.differing} elements of this tile",
+            "differing": f"{proved.differing} of this tile's elements",
             "registration": proved.registration,
         },
     )

@@ -52,8 +52,9 @@ class GenerationConfig(BaseModel):
     def _fits(self) -> Self:
         if self.steps > self.model.context:
             msg = (
-                f"{self.prompt} bytes of prompt and {self.tokens} to generate do not fit: "
-                f"the model's window is {self.model.context} (the last byte needs no place in it)"
+                f"{self.prompt} bytes of prompt and {self.tokens} to generate do not fit: the "
+                f"model's window is {self.model.context}, which takes {self.model.context + 1} "
+                "together"
             )
             raise ValueError(msg)
         if self.model.vocab > MAX_VOCAB:
@@ -92,5 +93,6 @@ class GenerationConfig(BaseModel):
             return cls.model_validate(document)
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "generation"
-            raise ConfigError(f"{name}: {where}: {first['msg']}") from None
+            where = ".".join(str(part) for part in first["loc"])
+            what = first["msg"].removeprefix("Value error, ")
+            raise ConfigError(": ".join(filter(None, (name, where, what)))) from None
