@@ -44,6 +44,20 @@ def test_every_phase_is_hit(seed, length, count):
         assert set(phase) & set(steps)
 
 
+@given(seed=seeds, recorded=populations, count=st.integers(1, 320), border=st.integers(0, 5000))
+@settings(deadline=None, max_examples=100)
+def test_both_parts_are_hit(seed, recorded, count, border):
+    """With a draw for each part that has steps between first and last, each part gets one."""
+    steps = sampling.sample_steps(seed, recorded, count, border=border)
+    assert len(steps) == len(set(steps)) == min(len(recorded), max(count, 2))
+    assert {recorded[0], recorded[-1]} <= set(steps) <= set(recorded)
+    between = recorded[1:-1]
+    parts = [{s for s in between if s < border}, {s for s in between if s >= border}]
+    filled = [part for part in parts if part]
+    if sampling.random_draws(len(recorded), count) >= len(filled):
+        assert all(part & set(steps) for part in filled)
+
+
 @given(steps=st.lists(st.integers(), max_size=50), number=st.integers(1, 9))
 @settings(deadline=None, max_examples=50)
 def test_phases_partition(steps, number):
@@ -106,8 +120,31 @@ def test_bound_holds_exactly(length, count):
         assert worst <= (1 - Fraction(bad, length)) ** draws
 
 
-def _miss_probability(bad: set[int], between: range, draws: int) -> Fraction:
-    parts = sampling.phases(between, min(sampling.PHASES, draws))
+@pytest.mark.parametrize(("length", "count"), [(9, 3), (9, 4), (9, 6), (10, 7)])
+@pytest.mark.parametrize("border", [1, 2, 3, 6, 8, 20])
+def test_bound_of_two_parts_holds_exactly(length, count, border):
+    """Worst case again, for a text whose prompt is short, long, or all of it: fewer draws count."""
+    draws, between = sampling.random_draws(length, count), range(1, length - 1)
+    worth = sampling.worth(range(length), count, border=border)
+    assert worth == draws - (draws >= 2 and 1 < border < length - 1)
+    for bad in range(1, length - 1):
+        worst = max(
+            _miss_probability(set(chosen), between, draws, border)
+            for chosen in combinations(between, bad)
+        )
+        assert worst <= (1 - Fraction(bad, length)) ** worth
+
+
+def test_two_parts_are_not_worth_two_draws():
+    """Counting every draw would claim too much: all bad steps may lie in the larger part."""
+    bad, between = {7, 8}, range(1, 9)
+    assert _miss_probability(bad, between, 2, border=2) > (1 - Fraction(2, 10)) ** 2
+
+
+def _miss_probability(
+    bad: set[int], between: range, draws: int, border: int | None = None
+) -> Fraction:
+    parts = sampling.strata(between, draws, border)
     miss = Fraction(1)
     for part in parts:
         miss *= Fraction(len(set(part) - bad), len(part))
