@@ -308,6 +308,8 @@ def _bound(data: ReportData) -> str:
         return "none: not everything matched"
     if len(data.steps) == data.run.recorded:
         return "not needed: every recorded step was replayed"
+    if float(data.draw.f_max) == 1:
+        return "none: beside the first and the last step nothing was drawn"
     share, confidence = 100 * float(data.draw.f_max), 100 * (1 - float(data.draw.delta))
     return f"at most {share:.1f} % of the steps are bad, at {confidence:g} % confidence"
 

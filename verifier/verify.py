@@ -284,7 +284,8 @@ def _result(signed: Signed[AuditResult], file: str, key: PublicKey | None) -> Ve
             "verdict": said.verdict,
             "replayed": f"{said.sampled} of {said.total} steps",
             "beacon": said.beacon.source,
-            "bound": f"at most a share of {said.f_max} of the steps is bad, delta {said.delta}",
+            "bound": f"at most a share of {said.f_max} of the recorded steps is bad, "
+            f"delta {said.delta}",
             "commitment": said.commitment,
             "report": said.report,
         },
