@@ -102,17 +102,6 @@ class ProbedArchitecture:
     date: str
     instructions: tuple[ProbedInstruction, ...]
 
-    def find(self, instruction: str, operands: str, accumulator: str) -> ProbedInstruction | None:
-        """Return the row of an instruction, or none."""
-        for row in self.instructions:
-            if (row.instruction, row.operands, row.accumulator) == (
-                instruction,
-                operands,
-                accumulator,
-            ):
-                return row
-        return None
-
 
 def write_architecture(path: Path, architecture: ProbedArchitecture) -> None:
     """Write an architecture file that `read_architecture` accepts.

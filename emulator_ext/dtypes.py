@@ -7,7 +7,7 @@ it is float32, of which the tensor core ignores the low 13 bits.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -15,8 +15,6 @@ import numpy.typing as npt
 from _bitwitness_mma import Format
 
 from emulator_ext.errors import OperandError, UnsupportedError
-
-DtypeName = Literal["f16", "bf16", "tf32", "e4m3", "e5m2", "f64", "s8", "u8"]
 
 FORMATS: dict[str, Format] = {
     "f16": Format.f16,

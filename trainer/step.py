@@ -19,8 +19,6 @@ from trainer.model import Transformer, as_parameters, parameter_specs
 
 Tensors = Mapping[str, Tensor]
 
-METRICS = ("loss", "grad_norm")
-
 
 def state_shapes(config: RunConfig) -> dict[str, tuple[int, ...]]:
     """Return the shape of every state tensor by name, in committed order; all are f32."""
