@@ -23,12 +23,12 @@ from trainer.constants import step_constants, step_scalars
 from trainer.data import batch_at
 from trainer.dataset import read_dataset
 from trainer.executor import execute
-from trainer.plan import read_registration
 from trainer.prepare import prepare_run
 from trainer.rank import RankTrainer
 from trainer.state import initial_state
 from transcript.keys import PrivateKey
 from transcript.run import RunFolder
+from transcript.statements import read_registration
 from verifier.replay import replay_step
 
 _STEPS = 16

@@ -19,13 +19,14 @@ from cluster.errors import ExistsError
 from trainer.config import RunConfig
 from trainer.errors import ConfigError
 from trainer.logged import logged_leaves
-from trainer.plan import kept_states, layouts_of, read_registration
+from trainer.plan import kept_states, layouts_of
 from trainer.trace import derive_graph
 from transcript.errors import MalformedError, MissingError
 from transcript.keys import PrivateKey
 from transcript.leaves import arena_root
 from transcript.log_reader import checkpoint_sizes
 from transcript.run import RunFolder
+from transcript.statements import read_registration
 from transcript.store import RunStore
 
 

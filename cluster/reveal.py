@@ -16,7 +16,7 @@ from trainer.config import RunConfig
 from trainer.reveal import Revealed, executions, reveal
 from transcript.files import write_atomic
 from transcript.run import RunFolder
-from transcript.statements import Commitment, open_registration, open_statement
+from transcript.statements import read_commitment, read_registration
 from verifier.challenge_file import ChallengeRequest, answer_folder, dump_request, load_request
 from verifier.files import CHALLENGE_FILE
 
@@ -69,15 +69,8 @@ def check_request(folder: RunFolder, request: ChallengeRequest, file: str) -> Ru
         transcript.errors.TranscriptError: the run's statements cannot be read.
 
     """
-    registration = open_registration(
-        folder.read(folder.registration), file=str(folder.registration)
-    )
-    commitment = open_statement(
-        folder.read(folder.commitment),
-        Commitment,
-        registration.signers,
-        file=str(folder.commitment),
-    )
+    registration = read_registration(folder)
+    commitment = read_commitment(folder, registration)
     config = RunConfig.from_document(registration.predicate.config, name=str(folder.registration))
     request.check(commitment.digest, config.record.challenged(config.train.steps), file=file)
     return config

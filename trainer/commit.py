@@ -19,7 +19,7 @@ from trainer.config import RunConfig
 from trainer.errors import DivergenceError
 from trainer.faults import Redone, declare, declared
 from trainer.model import as_parameters
-from trainer.plan import layouts_of, read_registration
+from trainer.plan import layouts_of
 from trainer.rank import RankStep
 from trainer.trace import derive_graph
 from transcript.errors import ForkError
@@ -30,7 +30,7 @@ from transcript.log import Log, LogReader, StepLeaf
 from transcript.model import utc_now
 from transcript.predicates import Commitment, LogHead, WeightFile
 from transcript.run import RunFolder
-from transcript.statements import sign_statement
+from transcript.statements import read_registration, sign_statement
 from transcript.store import RunStore
 
 

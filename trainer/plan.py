@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from trainer.config import RunConfig
 from trainer.graph import StepGraph
-from transcript.predicates import Registration
 from transcript.run import RunFolder
-from transcript.statements import Signed, open_registration
 from transcript.store import Layouts, RunStore
 
 
@@ -34,13 +32,3 @@ def open_for_writing(config: RunConfig, folder: RunFolder, layouts: Layouts) -> 
         states=kept_states(config),
         world=config.train.world,
     )
-
-
-def read_registration(folder: RunFolder) -> Signed[Registration]:
-    """Read a run's own registration.
-
-    Raises:
-        transcript.errors.TranscriptError: missing, malformed, or not signed by the key in it.
-
-    """
-    return open_registration(folder.read(folder.registration), file=str(folder.registration))

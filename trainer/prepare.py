@@ -19,7 +19,7 @@ from trainer.device_probe import answers, open_device
 from trainer.errors import ConfigError
 from trainer.graph import StepGraph
 from trainer.ops import threads as op_threads
-from trainer.plan import layouts_of, open_for_writing, read_registration
+from trainer.plan import layouts_of, open_for_writing
 from trainer.state import initial_state
 from trainer.trace import derive_graph
 from transcript import canonical
@@ -29,7 +29,7 @@ from transcript.leaves import arena_root
 from transcript.model import utc_now
 from transcript.predicates import Dataset, Registration
 from transcript.run import RunFolder
-from transcript.statements import sign_statement
+from transcript.statements import read_registration, sign_statement
 
 _PACKAGES = ("cluster", "emulator_ext", "trainer", "transcript", "verifier")
 

@@ -27,7 +27,7 @@ from trainer.errors import SilentFaultError
 from trainer.faults import first_difference
 from trainer.graph import StepGraph
 from trainer.ops import threads as op_threads
-from trainer.plan import kept_states, layouts_of, open_for_writing, read_registration
+from trainer.plan import kept_states, layouts_of, open_for_writing
 from trainer.recheck import Recheck, WrongElement
 from trainer.recorder import Recorder
 from trainer.trace import derive_graph
@@ -35,6 +35,7 @@ from transcript.errors import MalformedError, MissingError
 from transcript.leaves import arena_root
 from transcript.log import StepLeaf
 from transcript.run import RunFolder
+from transcript.statements import read_registration
 from transcript.store import RunStore
 
 Arrays = Mapping[str, NDArray[np.int32]]

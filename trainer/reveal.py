@@ -31,11 +31,12 @@ from trainer.errors import ConfigError, DivergenceError
 from trainer.graph import StepGraph
 from trainer.ops import collective
 from trainer.ops import threads as op_threads
-from trainer.plan import kept_states, layouts_of, read_registration
+from trainer.plan import kept_states, layouts_of
 from trainer.recorder import Recorder
 from trainer.trace import derive_graph
 from transcript.log import LogReader, StepLeaf
 from transcript.run import RunFolder
+from transcript.statements import read_registration
 from transcript.store import RunStore
 
 STORE = "store.zarr"

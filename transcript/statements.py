@@ -25,6 +25,7 @@ from transcript.predicates import (
     Predicate,
     Registration,
 )
+from transcript.run import RunFolder
 
 __all__ = [
     "AuditResult",
@@ -34,6 +35,8 @@ __all__ = [
     "Signed",
     "open_registration",
     "open_statement",
+    "read_commitment",
+    "read_registration",
     "sign_statement",
 ]
 
@@ -104,6 +107,27 @@ def open_registration(
     if trusted and key.key_id not in {item.key_id for item in trusted}:
         raise SignatureError(f"registers the key {key.key_id[:16]}, not a trusted one", file=file)
     return open_statement(data, Registration, [key], file=file)
+
+
+def read_registration(folder: RunFolder) -> Signed[Registration]:
+    """Read a run's own registration; any key may have signed it.
+
+    Raises:
+        transcript.errors.TranscriptError: missing, malformed, or not signed by the key in it.
+
+    """
+    return open_registration(folder.read(folder.registration), file=str(folder.registration))
+
+
+def read_commitment(folder: RunFolder, registration: Signed[Registration]) -> Signed[Commitment]:
+    """Read a run's commitment, which the registered key must have signed.
+
+    Raises:
+        transcript.errors.TranscriptError: missing, malformed, or not signed by that key.
+
+    """
+    data, file = folder.read(folder.commitment), str(folder.commitment)
+    return open_statement(data, Commitment, registration.signers, file=file)
 
 
 def _payload(predicate: Predicate) -> bytes:

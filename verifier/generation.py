@@ -35,7 +35,7 @@ from trainer.graph import StepGraph
 from trainer.model import parameter_specs
 from transcript.errors import TranscriptError
 from transcript.run import TEXT, RunFolder
-from transcript.statements import Commitment, open_registration, open_statement
+from transcript.statements import Commitment, read_commitment, read_registration
 from verifier.report_data import TextFacts
 from verifier.subject import Arrays, Group, Plan, Tokens, Words, limit, limit_model, memory
 from verifier.verdict import Check, Verdict, compared, from_stored
@@ -211,10 +211,8 @@ class GenerationEnds:
             )
             return
         run = RunFolder(self._run)
-        registration = open_registration(run.read(run.registration), file=str(run.registration))
-        signed = open_statement(
-            run.read(run.commitment), Commitment, registration.signers, file=str(run.commitment)
-        )
+        registration = read_registration(run)
+        signed = read_commitment(run, registration)
         document, file = registration.predicate.config, str(run.registration)
         trained = RunConfig.from_document(document, name=f"{file}: config")
         yield compared(

@@ -13,6 +13,7 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from transcript import canonical
 from transcript.dsse import ENVELOPE_LIMIT, Envelope
@@ -28,6 +29,8 @@ from transcript.statements import (
     Signed,
     open_registration,
     open_statement,
+    read_commitment,
+    read_registration,
 )
 from verifier.errors import BeaconError, ResultError, UntrustedError, one_line
 from verifier.files import (
@@ -166,15 +169,8 @@ def _check_report(path: Path, result: AuditResult) -> None:
 
 def _check_run(file: str, result: AuditResult, folder: RunFolder) -> None:
     """Check that the result names this run's commitment, and the files that are there."""
-    registration = open_registration(
-        folder.read(folder.registration), file=str(folder.registration)
-    )
-    commitment = open_statement(
-        folder.read(folder.commitment),
-        Commitment,
-        registration.signers,
-        file=str(folder.commitment),
-    )
+    registration = read_registration(folder)
+    commitment = read_commitment(folder, registration)
     if (result.run_id, result.commitment) != (registration.predicate.run_id, commitment.digest):
         raise ResultError(
             f"is about commitment {result.commitment[:16]} of run {result.run_id}, not about "
@@ -191,26 +187,38 @@ def _sha256(root: Path, relative: str) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _registration(signed: Signed[Registration], file: str, key: PublicKey | None) -> Verified:
-    said = signed.predicate
+def _verified(
+    signed: Signed[Any],
+    kind: str,
+    subject: str,
+    facts: dict[str, str],
+    file: str,
+    key: PublicKey | None,
+) -> Verified:
     return Verified(
         file=file,
-        kind="registration",
+        kind=kind,
         digest=signed.digest,
         key_id=signed.signers[0].key_id,
         trusted=key is not None,
-        subject=said.kind,
-        run_id=said.run_id,
-        created=said.created,
-        facts={
-            **_origin(said),
-            "steps": str(said.steps),
-            "ranks": str(said.world),
-            "arithmetic": f"{said.profile} on {said.arch}",
-            "attempt": str(said.attempt),
-            "dataset": f"{said.dataset.tokens} tokens, root {said.dataset.root}",
-        },
+        subject=subject,
+        run_id=signed.predicate.run_id,
+        created=signed.predicate.created,
+        facts=facts,
     )
+
+
+def _registration(signed: Signed[Registration], file: str, key: PublicKey | None) -> Verified:
+    said = signed.predicate
+    facts = {
+        **_origin(said),
+        "steps": str(said.steps),
+        "ranks": str(said.world),
+        "arithmetic": f"{said.profile} on {said.arch}",
+        "attempt": str(said.attempt),
+        "dataset": f"{said.dataset.tokens} tokens, root {said.dataset.root}",
+    }
+    return _verified(signed, "registration", said.kind, facts, file, key)
 
 
 def _exported_kind(said: Commitment | AuditResult) -> str:
@@ -228,68 +236,41 @@ def _origin(said: Registration) -> dict[str, str]:
 
 def _commitment(signed: Signed[Commitment], file: str, key: PublicKey | None) -> Verified:
     said = signed.predicate
-    return Verified(
-        file=file,
-        kind="commitment",
-        digest=signed.digest,
-        key_id=signed.signers[0].key_id,
-        trusted=key is not None,
-        subject=_exported_kind(said),
-        run_id=said.run_id,
-        created=said.created,
-        facts={
-            "steps": str(said.steps),
-            "log": said.log.root,
-            "registration": said.registration,
-            **{item.path: item.sha256 for item in said.weights},
-        },
-    )
+    facts = {
+        "steps": str(said.steps),
+        "log": said.log.root,
+        "registration": said.registration,
+        **{item.path: item.sha256 for item in said.weights},
+    }
+    return _verified(signed, "commitment", _exported_kind(said), facts, file, key)
 
 
 def _fault(signed: Signed[DeclaredFault], file: str, key: PublicKey | None) -> Verified:
     said = signed.predicate
-    return Verified(
-        file=file,
-        kind="declared-fault",
-        digest=signed.digest,
-        key_id=signed.signers[0].key_id,
-        trusted=key is not None,
-        subject="training",
-        run_id=said.run_id,
-        created=said.created,
-        facts={
-            "step": str(said.step),
-            "rank": "all" if said.rank is None else str(said.rank),
-            "operator": said.operator or "not known",
-            "leaf": said.leaf,
-            "registration": said.registration,
-        },
-    )
+    facts = {
+        "step": str(said.step),
+        "rank": "all" if said.rank is None else str(said.rank),
+        "operator": said.operator or "not known",
+        "leaf": said.leaf,
+        "registration": said.registration,
+    }
+    return _verified(signed, "declared-fault", "training", facts, file, key)
 
 
 def _result(signed: Signed[AuditResult], file: str, key: PublicKey | None) -> Verified:
     said = signed.predicate
     if said.verifier_key != signed.signers[0].key_id:
         raise ResultError("is signed by another key than the one that it names", file=file)
-    return Verified(
-        file=file,
-        kind="audit-result",
-        digest=signed.digest,
-        key_id=said.verifier_key,
-        trusted=key is not None,
-        subject=_exported_kind(said),
-        run_id=said.run_id,
-        created=said.created,
-        facts={
-            "verdict": said.verdict,
-            "replayed": f"{said.sampled} of {said.total} steps",
-            "beacon": said.beacon.source,
-            "bound": f"at most a share of {said.f_max} of the recorded steps is bad, "
-            f"delta {said.delta}",
-            "commitment": said.commitment,
-            "report": said.report,
-        },
-    )
+    facts = {
+        "verdict": said.verdict,
+        "replayed": f"{said.sampled} of {said.total} steps",
+        "beacon": said.beacon.source,
+        "bound": f"at most a share of {said.f_max} of the recorded steps is bad, "
+        f"delta {said.delta}",
+        "commitment": said.commitment,
+        "report": said.report,
+    }
+    return _verified(signed, "audit-result", _exported_kind(said), facts, file, key)
 
 
 def _fraud(data: bytes, file: str, key: PublicKey | None) -> Verified:

@@ -19,7 +19,7 @@ from trainer.config import RunConfig
 from trainer.data import load_corpus
 from trainer.dataset import write_dataset
 from trainer.errors import ConfigError, DivergenceError
-from trainer.plan import kept_states, read_registration
+from trainer.plan import kept_states
 from trainer.prepare import prepare_run
 from trainer.rank import RankStep, RankTrainer
 from transcript.errors import ForkError, MissingError
@@ -27,7 +27,7 @@ from transcript.keys import PrivateKey
 from transcript.log import LogReader
 from transcript.predicates import Commitment
 from transcript.run import RunFolder
-from transcript.statements import open_statement
+from transcript.statements import open_statement, read_registration
 
 ROOT = Path(__file__).parents[2]
 KEY = PrivateKey.generate()

@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from trainer.commit import FinalState
 from trainer.config import RunConfig
 from trainer.model import as_parameters
-from trainer.plan import read_registration
 from transcript.errors import ProofError
-from transcript.keys import PublicKey
 from transcript.run import RunFolder
-from transcript.statements import Commitment, open_statement
+from transcript.statements import read_commitment, read_registration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +43,8 @@ class TrainedModel:
             transcript.errors.TranscriptError: no commitment, or something missing or malformed.
 
         """
-        registration = read_registration(folder).predicate
-        key = PublicKey.from_pem(registration.public_key.encode(), file=str(folder.registration))
-        file = str(folder.commitment)
-        signed = open_statement(folder.read(folder.commitment), Commitment, [key], file=file)
+        registered = read_registration(folder)
+        registration, signed = registered.predicate, read_commitment(folder, registered)
         config = RunConfig.from_document(registration.config, name=str(folder.registration))
         final = FinalState.read(config, folder)
         committed = signed.predicate.final_state_root

@@ -16,11 +16,11 @@ from trainer.errors import ConfigError
 from trainer.generate import GenerationConfig, TrainedModel, decode, derive_decode_graph, generate
 from trainer.generate.run import configure
 from trainer.kernels.errors import EnvironmentMissingError
-from trainer.plan import layouts_of, read_registration
+from trainer.plan import layouts_of
 from transcript.errors import MissingError, ProofError
 from transcript.log import LogReader
 from transcript.run import RunFolder
-from transcript.statements import Commitment, open_statement
+from transcript.statements import Commitment, open_statement, read_registration
 from transcript.store import RunStore
 
 PROMPT, TOKENS = b"import", 8

@@ -18,12 +18,13 @@ from trainer.constants import step_constants
 from trainer.engine import DeviceEngine, EmulatedEngine, Engine, Executed
 from trainer.generate import GenerationConfig, derive_decode_graph, generate
 from trainer.kernels import register
-from trainer.plan import layouts_of, open_for_writing, read_registration
+from trainer.plan import layouts_of, open_for_writing
 from trainer.recorder import Recorder
 from trainer.state import initial_state
 from trainer.trace import derive_graph
 from transcript.log import LogReader
 from transcript.run import RunFolder
+from transcript.statements import read_registration
 from transcript.store import RunStore
 
 
